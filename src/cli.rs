@@ -6,6 +6,7 @@ mod bench;
 mod data;
 mod description;
 mod env;
+mod export;
 mod image;
 mod jobs;
 mod keys;
@@ -22,13 +23,14 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, 
 pub use data::{Data, DataPush, DataRm};
 pub use description::{Description, ExitCode, Locks, NodeUse, OutputForm, SignalPolicy};
 pub use env::{Env, EnvCreate, EnvRm};
+pub use export::{Export, ExportPods, ExportSbatch, ExportedJob};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop, Top};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use notebook::Notebook;
 pub use own_slurm::{Slurm, SlurmDown, SlurmExec, SlurmUp};
 pub use pool::{Pool, PoolCommand, PoolPick};
-pub use run::{Launching, Run, Running, Train, Verify};
+pub use run::{LauncherChoice, Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -200,6 +202,9 @@ pub enum Command {
     Slurm(Slurm),
     /// Print the nodes in the formats of other tools
     Hosts(Hosts),
+    /// Print a job for another scheduler: Kubernetes or Slurm
+    #[command(subcommand)]
+    Export(Export),
     /// Show or release the locks of the nodes
     #[command(subcommand)]
     Lock(Lock),

@@ -18,6 +18,7 @@ pub mod document;
 pub mod environment;
 pub mod error;
 pub mod event;
+pub mod export;
 pub mod files;
 pub mod gpus;
 pub mod grade;

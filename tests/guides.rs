@@ -16,6 +16,15 @@ const NOT_EXECUTED: &[(&str, &str)] = &[
     ("first-cluster.md", "cargo install --path .      # installs hvdctl to ~/.cargo/bin; needs Rust 1.88 or later"),
     // it waits for its user; tests/lab/notebook.rs opens it
     ("notebook.md", "$ hvdctl notebook ./work"),
+    // an account with AWS, and Kubernetes; tests/export.rs has the documents
+    ("kubernetes.md", "set -a; . ./secrets.env; set +a"),
+    ("kubernetes.md", "# two machines with four GPUs each; eksctl installs NVIDIA's device plugin for such machines"),
+    (
+        "kubernetes.md",
+        "kubectl apply --server-side -f https://raw.githubusercontent.com/kubeflow/mpi-operator/RELEASE/deploy/v2beta1/mpi-operator.yaml",
+    ),
+    ("kubernetes.md", "hvdctl -i cloud/inventory.toml export mpijob examples/digits -np 8 -o digits.yaml"),
+    ("kubernetes.md", "eksctl delete cluster --name train --region eu-central-1"),
     // a site's Slurm, which tests/lab/full/conformance.rs has, and Apptainer
     ("slurm.md", "hvdctl train ./myproject -np 8 --launcher torchrun"),
     ("slurm.md", "hvdctl train ./myproject -np 8 --launcher srun -- apptainer exec --nv ~/image.sif python train.py"),

@@ -14,7 +14,7 @@ const ROWS: [&[&str]; 23] = [
     &["render"],
     &["cli"],
     &["doctor", "init", "verify"],
-    &["bench"],
+    &["bench", "export"],
     &["start", "top"],
     &["job"],
     &["grade"],
@@ -38,7 +38,7 @@ const ROWS: [&[&str]; 23] = [
 const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 69] = [
+const PURE: [&str; 70] = [
     "text/",
     "model/",
     "inventory/",
@@ -58,6 +58,7 @@ const PURE: [&str; 69] = [
     "environment/probe.rs",
     "environment/pylock.rs",
     "environment/requirements.rs",
+    "export/",
     "gpus/health.rs",
     "gpus/health/",
     "gpus/rules.rs",

@@ -107,7 +107,7 @@ impl Command {
     /// Returns what is particular to this command.
     pub fn description(&self) -> Description {
         match self {
-            Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema => {
+            Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema | Command::Export(_) => {
                 Description { nodes: NodeUse::None, ..READS }
             }
             Command::Keys(keys) => Description { nodes: NodeUse::OfInventory, ..keys.description() },
@@ -235,6 +235,7 @@ mod tests {
                 "hvdctl drain" => " n",
                 "hvdctl env rm" => " n",
                 "hvdctl exec" => " -- true",
+                "hvdctl export jobset" | "hvdctl export mpijob" | "hvdctl export sbatch" => " . -np 1",
                 "hvdctl pool pick" => " -np 1",
                 "hvdctl run" => " -np 1 -- true",
                 "hvdctl slurm exec" => " -- squeue",

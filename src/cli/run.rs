@@ -13,9 +13,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How ranks are launched.
+/// What starts and connects the ranks.
 #[derive(Debug, Clone, Args)]
-pub struct Launching {
+pub struct LauncherChoice {
     /// What starts the ranks [default: `launcher` in hvdctl.toml, else cluster.launcher, horovodrun]
     #[arg(long, value_name = "LAUNCHER")]
     pub launcher: Option<LauncherName>,
@@ -28,12 +28,20 @@ pub struct Launching {
     /// The same as --controller mpi
     #[arg(long, conflicts_with = "controller")]
     pub mpi: bool,
+}
+
+/// How ranks are launched.
+#[derive(Debug, Clone, Args)]
+pub struct Launching {
+    /// What starts and connects the ranks
+    #[command(flatten)]
+    pub choice: LauncherChoice,
     /// Option of sbatch, passed on as it is: --sbatch=--exclude=node3; may be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true, value_parser = sbatch)]
     pub sbatch: Vec<String>,
 }
 
-fn sbatch(text: &str) -> Result<String, String> {
+pub(super) fn sbatch(text: &str) -> Result<String, String> {
     match text.starts_with('-') {
         true => Ok(text.to_owned()),
         false => Err("an option of sbatch begins with `-`: --sbatch=--partition=gpu".to_owned()),
@@ -128,6 +136,21 @@ pub(super) fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 impl Launching {
+    /// Returns the launcher of a job; see [`LauncherChoice::launcher`].
+    ///
+    /// # Errors
+    /// As of [`LauncherChoice::launcher`].
+    pub fn launcher(&self, project: Option<LauncherName>, cluster: &Cluster) -> Result<LauncherName, Error> {
+        self.choice.launcher(project, cluster)
+    }
+
+    /// Returns the controller of the arguments, else the cluster's.
+    pub fn controller(&self, default: Controller) -> Controller {
+        self.choice.controller(default)
+    }
+}
+
+impl LauncherChoice {
     /// Returns the launcher of the arguments, else that of the project, else the cluster's.
     ///
     /// # Errors

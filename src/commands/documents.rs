@@ -8,8 +8,8 @@ use super::json::{
     ImagePushNode, LockReleaseNode, NodeEntry, NodeState, NodeStatus, SlurmDownNode, SlurmUpNode, UpNode, UpOperation,
 };
 use super::{
-    Outcome, about, bench, data, disconnect, doctor, down, drain, env, exec, fetch, grade, hosts, image, init, job_end,
-    jobs, keys, lock, logs, pool, report, shell, slurm, status, top, train, up, verify,
+    Outcome, about, bench, data, disconnect, doctor, down, drain, env, exec, export, fetch, grade, hosts, image, init,
+    job_end, jobs, keys, lock, logs, pool, report, shell, slurm, status, top, train, up, verify,
 };
 use crate::bench::measurements::Measurements;
 use crate::bench::measurements::tests::measured;
@@ -34,6 +34,7 @@ use crate::environment::make::GivenEnv;
 use crate::environment::probe::MadeEnv;
 use crate::error::{Error, NodeError, NodeProgress, Verdict};
 use crate::event::{Completion, Event, Stream};
+use crate::export::Exported;
 use crate::gpus::health::report::NodeHealth;
 use crate::grade::assessment::{Evidence, assess};
 use crate::grade::best::{Choice, LeftOutNode};
@@ -918,6 +919,16 @@ fn tools_made(all: &mut Made) {
     all.add("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))], None));
     let chosen = hosts::outcome(&cluster, Format::Env, &[(node.clone(), Some(4))], Some(choice()));
     all.add("hosts/best", chosen);
+    let exported = || Exported {
+        name: "digits".to_owned(),
+        text: "kind: MPIJob\n".to_owned(),
+        missing: vec!["node1: address: each pod gets an address of its own".to_owned()],
+        warnings: Vec::new(),
+        commands: vec!["kubectl apply --validate=strict -f FILE".to_owned()],
+    };
+    all.add("export", export::outcome(exported(), None, None));
+    let (file, dockerfile) = (Path::new("digits.yaml"), Some("FROM app\n".to_owned()));
+    all.add("export/file", export::outcome(exported(), Some(file), dockerfile));
     all.add("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)], None));
 }
 

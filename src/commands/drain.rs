@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::context::{Context, node_rows};
-use crate::cli::Drain;
+use crate::cli::{Drain, Global};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::member::Member;
 use crate::cluster::observation::{check_permissions, facts};
@@ -30,6 +30,17 @@ pub struct DrainNode {
 }
 
 const DRAIN: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/node/drain.sh"));
+
+/// Checks that the nodes are named in one way.
+///
+/// # Errors
+/// Nodes that `--on` names.
+pub fn check(global: &Global) -> Result<(), Error> {
+    match global.on {
+        Some(_) => Err(Error::usage("drain takes its nodes as arguments and not with --on", "hvdctl drain NODE…")),
+        None => Ok(()),
+    }
+}
 
 /// `drain`. Takes no lock: each node needs one rename, which must not wait for a command that hangs.
 pub async fn run(options: &Drain, context: &Context) -> Result<Outcome, Error> {

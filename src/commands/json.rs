@@ -13,6 +13,7 @@ pub use super::env::create::{EnvCreateDocument, EnvCreateNode};
 pub use super::env::list::{EnvEntry, EnvListNode};
 pub use super::env::rm::EnvRmNode;
 pub use super::exec::ExecDocument;
+pub use super::export::ExportDocument;
 pub use super::fetch::{FetchDocument, FetchedFile};
 pub use super::grade::{Areas, GradeDocument, GradedNode};
 pub use super::hosts::{HostsDocument, HostsNode};

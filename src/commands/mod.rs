@@ -16,6 +16,7 @@ mod drain;
 mod env;
 mod exec;
 mod execute;
+mod export;
 mod fetch;
 mod gpus;
 mod grade;
@@ -32,6 +33,7 @@ mod lock;
 mod logs;
 mod notebook;
 mod outcome;
+mod output_file;
 mod pool;
 mod rank_output;
 mod recording;
@@ -84,21 +86,14 @@ pub async fn run(
         Command::Completions(options) => return Ok(about::completions(options)),
         Command::Man(options) => return about::man(options),
         Command::Schema => return Ok(about::schema()),
+        Command::Export(options) => return export::run(options, global, events),
         Command::Shell(_) => shell::check_terminal()?,
-        Command::Drain(_) if global.on.is_some() => {
-            return Err(Error::usage("drain takes its nodes as arguments and not with --on", "hvdctl drain NODE…"));
-        }
+        Command::Drain(_) => drain::check(global)?,
         _ => {}
     }
     let (target, fleet) = Cancellation::new(&signal).run(target).await?;
     let description = command.description();
-    if target.cluster().is_scheduled() && !description.is_for_slurm {
-        return Err(Error::usage(
-            "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
-             command is for these",
-            "there are train, run, verify, jobs, attach, logs, top, report, stop and fetch; else: --scheduler ssh",
-        ));
-    }
+    submit::check_command(target.cluster(), &description)?;
     let Description { locks, signal: policy, .. } = description;
     let Locks { purpose, wait } = locks.unwrap_or_default();
     let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);
@@ -159,8 +154,11 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Hosts(options) => hosts::run(&options, context).await,
         Command::Lock(Lock::Status) => lock::status(context).await,
         Command::Lock(Lock::Release) => lock::release(context).await,
-        Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Schema | Command::Jobs(_) => {
-            unreachable!("they are run elsewhere")
-        }
+        Command::Init(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Schema
+        | Command::Export(_)
+        | Command::Jobs(_) => unreachable!("they are run elsewhere"),
     }
 }

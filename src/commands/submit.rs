@@ -2,9 +2,11 @@
 
 use super::train::dry_run::DryRun;
 use super::{Context, Outcome};
+use crate::cli::Description;
 use crate::cluster::member::Member;
 use crate::error::Error;
 use crate::event::{Events, Message};
+use crate::inventory::Cluster;
 use crate::job::supervision::WatchOptions;
 use crate::job::{manage, queue, watch};
 use crate::record::JobState;
@@ -21,6 +23,21 @@ use std::future::Future;
 
 /// SIGHUP: the terminal has gone, and the job goes on.
 const HANGUP: u8 = 1;
+
+/// Checks that a command is also for jobs under Slurm, if that is what they are.
+///
+/// # Errors
+/// One that is about the nodes themselves.
+pub fn check_command(cluster: &Cluster, command: &Description) -> Result<(), Error> {
+    if cluster.is_scheduled() && !command.is_for_slurm {
+        return Err(Error::usage(
+            "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
+             command is for these",
+            "there are train, run, verify, jobs, attach, logs, top, report, stop and fetch; else: --scheduler ssh",
+        ));
+    }
+    Ok(())
+}
 
 /// Plans a job, and asks Slurm whether it would take it.
 ///

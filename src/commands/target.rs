@@ -70,6 +70,22 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
     Ok((Target::new(Inventory::local(&name, &image), global.on.as_deref())?, fleet))
 }
 
+/// Returns the selected nodes of the inventory for a command that contacts none; without an inventory, this machine with
+/// the image that was named.
+///
+/// # Errors
+/// A wrong inventory or selection.
+pub fn without_contact(global: &Global) -> Result<Target, Error> {
+    let inventory = match inventory_file(global) {
+        Some(_) if global.image.is_some() => {
+            return Err(Error::usage("--image cannot be used with an inventory", "set cluster.image in the inventory"));
+        }
+        Some(file) => Inventory::load(&file)?,
+        None => Inventory::local("localhost", &named_image(global).unwrap_or(DEFAULT_IMAGE.to_owned())),
+    };
+    Target::new(inventory, global.on.as_deref())
+}
+
 /// Returns the login node of the inventory's Slurm, and how it is reached, for a command that is about the jobs there as
 /// well as those on the nodes; `None` if there is none, or if the command is about one of the two only.
 ///

@@ -20,7 +20,7 @@ pub const DIRECTORY: &str = "/opt/hvdctl/setup";
 const MOST: u64 = 512 << 20;
 
 /// Installs OpenSSH, without which no worker starts, in an image that lacks it.
-const SSH: &str = include_str!("../scripts/image/setup_ssh.sh");
+pub const SETUP_SSH: &str = include_str!("../scripts/image/setup_ssh.sh");
 
 /// The steps that add to an image, and the files that they read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Setup {
 
     /// Returns the steps in their order.
     pub fn steps(&self) -> Vec<SetupStep<'_>> {
-        let ssh = SetupStep { name: "OpenSSH", command: SSH };
+        let ssh = SetupStep { name: "OpenSSH", command: SETUP_SSH };
         let own =
             self.steps.iter().map(|step| SetupStep { name: step.lines().next().unwrap_or_default(), command: step });
         std::iter::once(ssh).chain(own).collect()

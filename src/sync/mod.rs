@@ -24,6 +24,7 @@ pub mod project;
 mod receive;
 pub mod setup_files;
 pub mod target;
+pub mod text_files;
 mod tree;
 pub mod upload;
 

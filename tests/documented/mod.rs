@@ -100,6 +100,7 @@ fn name(words: &[&str], document: &Value) -> String {
         "top" => "top-end".to_owned(),
         "man" if document["text"].is_null() => "dir".to_owned(),
         "completions" | "man" | "schema" => "text".to_owned(),
+        "export-mpijob" | "export-jobset" | "export-sbatch" => "export".to_owned(),
         _ => name,
     }
 }
@@ -207,6 +208,7 @@ pub fn schema() -> Value {
         "exec": ExecDocument,
         "shell": ShellDocument,
         "hosts": HostsDocument,
+        "export": ExportDocument,
         "slurm-up": Nodes<SlurmUpNode>,
         "slurm-status": SlurmStatus,
         "slurm-exec": ExecDocument,

@@ -46,6 +46,12 @@ fn the_guide_to_the_first_cluster() {
     follow("first-cluster.md", &lab);
 }
 
+/// It contacts no node.
+#[test]
+fn the_guide_to_kubernetes() {
+    follow("kubernetes.md", &Lab::empty());
+}
+
 #[test]
 fn the_guide_to_data() {
     follow("data.md", &Lab::up());

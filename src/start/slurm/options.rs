@@ -27,7 +27,7 @@ const REFUSED: [(&str, &str); 10] = [
 ///
 /// # Errors
 /// What jobs under Slurm cannot be asked for.
-pub(super) fn options(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<Vec<String>, Error> {
+pub fn options(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<Vec<String>, Error> {
     let (resources, given) = (job.resources, &job.sbatch);
     check(job, &slurm.options)?;
     let time = slurm.time.iter().filter_map(|text| seconds(text));

@@ -1,0 +1,160 @@
+//! Arguments of `export`.
+
+use super::run::{LauncherChoice, name, sbatch};
+use crate::export::variables::GivenVariable;
+use crate::inventory::{IMAGE, VARIABLE};
+use crate::launch::placement::{MapBy, RankCount};
+use crate::text::argument::ProgramArgument;
+use clap::{Args, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+/// The subcommands of `export`.
+#[derive(Debug, Subcommand)]
+pub enum Export {
+    /// Print a job for Kubeflow's MPI operator, for horovodrun and mpirun
+    Mpijob(ExportPods),
+    /// Print a job for Kubernetes' JobSet, for torchrun and env
+    Jobset(ExportPods),
+    /// Print a batch script for Slurm, for all launchers
+    Sbatch(ExportSbatch),
+}
+
+/// What every exported job has.
+#[derive(Debug, Args)]
+pub struct ExportedJob {
+    /// Project directory
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub project: PathBuf,
+    /// Number of ranks, also written -np N
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
+    pub np: RankCount,
+    /// How ranks are launched
+    #[command(flatten)]
+    pub launching: LauncherChoice,
+    /// Set a variable for the ranks: NAME=VALUE, or NAME for one whose value is not to be in the document
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
+    pub env: Vec<GivenVariable>,
+    /// Set the variables of this file for the ranks; only their names are in the document
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub env_file: Option<PathBuf>,
+    /// Name of the job [default: that of the project]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub name: Option<String>,
+    /// Restart the job up to N times after a failure
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub restarts: u32,
+    /// Leave out `setup` and `build` of hvdctl.toml
+    #[arg(long)]
+    pub no_setup: bool,
+    /// Leave out settings without an equivalent [default: refuse those that change what the program finds]
+    #[arg(long)]
+    pub allow_missing: bool,
+    /// File to write [default: standard output]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace files that exist
+    #[arg(long)]
+    pub force: bool,
+    /// Program to run [default: `command` in hvdctl.toml, else train.py or main.py]
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<ProgramArgument>,
+}
+
+/// Options of `export mpijob` and `export jobset`.
+#[derive(Debug, Args)]
+#[command(after_help = PODS)]
+pub struct ExportPods {
+    /// What every exported job has
+    #[command(flatten)]
+    pub job: ExportedJob,
+    /// GPUs of each pod; 0: none [default: those of a node in the inventory]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(..=1024))]
+    pub gpus_per_node: Option<u32>,
+    /// Most ranks of each pod [default: --gpus-per-node, else the slots of a node in the inventory]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub slots: Option<u32>,
+    /// Run only on nodes with this GPU, as nvidia-smi names it
+    #[arg(long, value_name = "NAME")]
+    pub gpu_product: Option<String>,
+    /// Mount this PersistentVolumeClaim, which has the project, at /workspace [default: a ConfigMap]
+    #[arg(long, value_name = "NAME")]
+    pub pvc: Option<String>,
+    /// Put the project into the image, whose Dockerfile is printed
+    #[arg(long, conflicts_with = "pvc")]
+    pub project_in_image: bool,
+    /// Name under which the image of the printed Dockerfile is pushed
+    #[arg(long, value_name = "IMAGE", value_parser = image)]
+    pub tag: Option<String>,
+    /// Write the Dockerfile to this file [default: standard error]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub dockerfile: Option<PathBuf>,
+    /// Digest of the image, which pods then use whatever its name stands for later
+    #[arg(long, value_name = "DIGEST", value_parser = digest)]
+    pub pin: Option<String>,
+}
+
+/// Options of `export sbatch`.
+#[derive(Debug, Args)]
+#[command(after_help = SBATCH)]
+pub struct ExportSbatch {
+    /// What every exported job has
+    #[command(flatten)]
+    pub job: ExportedJob,
+    /// Option of sbatch, passed on as it is: --sbatch=--exclude=node3; may be repeated
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true, value_parser = sbatch)]
+    pub sbatch: Vec<String>,
+    /// Place ranks slot by slot, or node by node
+    #[arg(long, value_name = "BY", default_value = "slot")]
+    pub map_by: MapBy,
+    /// Ask for only K GPUs (or tasks, without GPUs) of each node
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub gpus_per_node: Option<u32>,
+}
+
+const PODS: &str = "\
+No node and no cluster is contacted. The comment at the top of the document has the commands that come before it is \
+applied, and the settings of the inventory that Kubernetes has no equivalent for; docs/guide/kubernetes.md has both as \
+a table.
+
+Exit codes: 0 written; 2 wrong usage, or what cannot be exported; 1 a file could not be written.";
+
+const SBATCH: &str = "\
+No node is contacted. The script needs nothing of hvdctl: submit it in the project's directory, which all nodes must \
+share.
+
+Exit codes: 0 written; 2 wrong usage, or what cannot be exported; 1 a file could not be written.";
+
+fn variable(text: &str) -> Result<GivenVariable, String> {
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
+    VARIABLE.read(name)?;
+    Ok((name.to_owned(), value))
+}
+
+fn image(text: &str) -> Result<String, String> {
+    let name = IMAGE.read(text)?;
+    match name.contains('@') {
+        true => Err("expected a name with a tag, without a digest".to_owned()),
+        false => Ok(name),
+    }
+}
+
+fn digest(text: &str) -> Result<String, String> {
+    let is_hex =
+        |hash: &str| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    match text.strip_prefix("sha256:").is_some_and(is_hex) {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("expected sha256: and 64 hexadecimal digits, as `docker buildx imagetools inspect` shows it".to_owned())
+        }
+    }
+}
+
+impl Export {
+    /// Returns what every exported job has.
+    pub fn job(&self) -> &ExportedJob {
+        match self {
+            Export::Mpijob(options) | Export::Jobset(options) => &options.job,
+            Export::Sbatch(options) => &options.job,
+        }
+    }
+}

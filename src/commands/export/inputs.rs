@@ -1,0 +1,113 @@
+//! What `export` reads: the project, its hvdctl.toml, and files with variables, of which only the names are kept.
+
+use crate::cli::{self, ExportPods};
+use crate::error::Error;
+use crate::export::ExportedVariable;
+use crate::export::dockerfile::{ImageRecipe, dockerfile};
+use crate::export::project::{LARGEST, check_names, refused};
+use crate::export::variables::variables;
+use crate::files;
+use crate::inventory::{Inventory, Node};
+use crate::job::supervision::WatchOptions;
+use crate::launch::env_file::{self, EnvFiles};
+use crate::start::request::{JobOptions, ResourceRequest};
+use crate::sync::project::{self, ProjectCommand, ProjectFile};
+use crate::sync::setup_files;
+use crate::sync::text_files::{self, TextFile};
+use crate::text::argument::ProgramArgument;
+use crate::text::quote;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// The most bytes of a project's Dockerfile.
+const MOST_OF_DOCKERFILE: u64 = 1 << 20;
+
+/// Returns how the job is run, and its command.
+pub(super) fn job_options(
+    job: &cli::ExportedJob,
+    root: &Path,
+    inventory: &Inventory,
+    resources: ResourceRequest,
+) -> Result<(JobOptions, Vec<ProgramArgument>), Error> {
+    let cluster = &inventory.cluster;
+    let ProjectCommand { argv, launcher, .. } = project::command(root, job.command.clone())?;
+    let launcher = job.launching.launcher(launcher, cluster)?;
+    let options = JobOptions {
+        resources,
+        launcher,
+        controller: job.launching.controller(cluster.controller),
+        bind: cluster.bind,
+        sbatch: Vec::new(),
+        restarts: job.restarts,
+        elastic: None,
+        changes: None,
+        stall_timeout: cluster.stall_timeout,
+        log_max: None,
+        log_progress: false,
+        env: BTreeMap::new(),
+        env_files: EnvFiles::new(),
+        watch: WatchOptions::default(),
+    };
+    Ok((options, argv))
+}
+
+/// Returns the name of the job as the user or the project's directory has it.
+pub(super) fn job_name(job: &cli::ExportedJob, root: &Path) -> String {
+    let directory = || root.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    job.name.clone().unwrap_or_else(directory)
+}
+
+/// Returns the variables of the ranks. Of files only the names are kept.
+pub(super) fn job_variables(
+    job: &cli::ExportedJob,
+    nodes: &[Node],
+) -> Result<BTreeMap<String, ExportedVariable>, Error> {
+    let names = |file: &Path| Ok::<BTreeSet<String>, Error>(env_file::read(file)?.into_keys().collect());
+    let mut files = BTreeMap::new();
+    for file in nodes.iter().filter_map(|node| node.container.env_file.clone()) {
+        if !files.contains_key(&file) {
+            files.insert(file.clone(), names(&file)?);
+        }
+    }
+    let file = job.env_file.as_deref().map(names).transpose()?;
+    variables(nodes, &files, file.unwrap_or_default(), &job.env)
+}
+
+/// Returns the Dockerfile of the job's image, unless that is the cluster's.
+pub(super) fn image(pods: &ExportPods, root: &Path, base: &str, needs_ssh: bool) -> Result<Option<String>, Error> {
+    let ProjectFile { build, setup, setup_files: named, .. } = ProjectFile::read(root)?;
+    let (build, setup) = if pods.job.no_setup { (None, None) } else { (build, setup) };
+    if build.is_none() && setup.is_none() && !pods.project_in_image {
+        return Ok(None);
+    }
+    let files = if setup.is_some() { setup_files::select(root, &named)? } else { Vec::new() };
+    let build = build.map(|name| read_dockerfile(root, &name)).transpose()?;
+    Ok(Some(dockerfile(&ImageRecipe {
+        base,
+        build: build.as_deref(),
+        steps: &setup.unwrap_or_default(),
+        files: &files,
+        has_project: pods.project_in_image,
+        needs_ssh,
+    })))
+}
+
+/// Returns the text of the project's own Dockerfile.
+fn read_dockerfile(root: &Path, name: &str) -> Result<String, Error> {
+    let wrong = |why: String| {
+        let name = quote::readable(name);
+        Error::usage(
+            format!("hvdctl.toml: build: cannot read {name}: {why}"),
+            "correct it, or leave it out with --no-setup",
+        )
+    };
+    let text = files::read_regular(&root.join(name), MOST_OF_DOCKERFILE).map_err(|error| wrong(error.to_string()))?;
+    String::from_utf8(text).map_err(|_| wrong("it is not UTF-8".to_owned()))
+}
+
+/// Returns the files of a project that is to be in a ConfigMap.
+pub(super) fn texts(root: &Path) -> Result<Vec<TextFile>, Error> {
+    let texts = text_files::read(root, LARGEST).map_err(refused)?;
+    check_names(&texts)?;
+    Ok(texts)
+}

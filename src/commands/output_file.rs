@@ -1,0 +1,48 @@
+//! Files on the operator's machine that a command writes as a whole.
+
+use crate::error::Error;
+use crate::text::quote;
+use anyhow::Context as _;
+use std::fs::Permissions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Checks that a file may be written, before anything is done for it. `force`: whether one that exists is replaced.
+///
+/// # Errors
+/// A file that exists, or is no regular file.
+pub(super) fn check(file: &Path, force: bool) -> Result<(), Error> {
+    if file.exists() && !force {
+        return Err(exists(file));
+    }
+    // with root's rights a device would be replaced as well
+    if file.exists() && !file.is_file() {
+        let name = quote::readable(&file.display().to_string());
+        return Err(Error::usage(format!("{name} is no regular file"), "name another file with -o"));
+    }
+    Ok(())
+}
+
+fn exists(file: &Path) -> Error {
+    let name = quote::readable(&file.display().to_string());
+    Error::usage(format!("{name} exists"), "replace it with --force, or name another file with -o")
+}
+
+/// Writes the file as a whole, or not at all.
+///
+/// # Errors
+/// Why it cannot be written.
+pub(super) fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
+    let operation = || format!("cannot write {}", file.display());
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let permissions = Permissions::from_mode(0o666);
+    let mut new = tempfile::Builder::new().permissions(permissions).tempfile_in(directory).with_context(operation)?;
+    new.write_all(text.as_bytes()).with_context(operation)?;
+    let persisted = if force { new.persist(file) } else { new.persist_noclobber(file) };
+    match persisted {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(exists(file)),
+        Err(error) => Err(anyhow::Error::from(error.error).context(operation()).into()),
+    }
+}

@@ -1,0 +1,124 @@
+//! What an inventory says that another scheduler has no equivalent for.
+
+use super::ExportRequest;
+use crate::error::Error;
+use crate::inventory::{Cluster, Container, Gpus, Node, Pull};
+use crate::text::nodeset;
+use crate::text::quote::readable;
+use std::time::Duration;
+
+/// Where a job goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OtherScheduler {
+    /// Pods.
+    Kubernetes,
+    /// Processes in an allocation.
+    Slurm,
+}
+
+/// A setting without an equivalent.
+#[derive(Debug, PartialEq, Eq)]
+struct Gap {
+    /// The field and its value.
+    setting: String,
+    /// What there is instead.
+    instead: &'static str,
+    /// Whether the program may find something else without it.
+    matters: bool,
+}
+
+/// Returns the settings without an equivalent, a sentence each with the nodes that have it.
+///
+/// # Errors
+/// Those without which the program may not find what it needs, unless they are allowed to be missing.
+pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result<Vec<String>, Error> {
+    let mut found: Vec<(Gap, Vec<String>)> = Vec::new();
+    for node in request.nodes {
+        for gap in of_node(node, to) {
+            match found.iter_mut().find(|(known, _)| *known == gap) {
+                Some((_, nodes)) => nodes.push(node.name.clone()),
+                None => found.push((gap, vec![node.name.clone()])),
+            }
+        }
+    }
+    let of_nodes = found.into_iter().map(|(gap, nodes)| (gap, format!("{}: ", nodeset::fold(&nodes))));
+    let of_cluster = of_cluster(&request.inventory.cluster, to).into_iter().map(|gap| (gap, String::new()));
+    let all: Vec<(Gap, String)> = of_nodes.chain(of_cluster).collect();
+    let sentence = |(gap, nodes): &(Gap, String)| format!("{nodes}{}: {}", gap.setting, gap.instead);
+    let refused: Vec<String> = all.iter().filter(|(gap, _)| gap.matters).map(sentence).collect();
+    if !refused.is_empty() && !request.allow_missing {
+        let name = if to == OtherScheduler::Kubernetes { "Kubernetes" } else { "a job of Slurm" };
+        return Err(Error::usage(
+            format!("{name} has no equivalent for\n    {}", refused.join("\n    ")),
+            "remove them from the inventory, or export without them: --allow-missing",
+        ));
+    }
+    Ok(all.iter().map(sentence).collect())
+}
+
+fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {
+    let Node { address, interface, gpus, container, .. } = node;
+    let Container { mounts, devices, ulimits, .. } = container;
+    let is_for_pods = to == OtherScheduler::Kubernetes;
+    let mut gaps = Vec::new();
+    let mut add = |setting: String, instead, matters| gaps.push(Gap { setting, instead, matters });
+    if address.is_some() {
+        let instead =
+            if is_for_pods { "each pod gets an address of its own" } else { "Slurm has the nodes' addresses" };
+        add("address".to_owned(), instead, true);
+    }
+    if let Some(interface) = interface {
+        let instead = match is_for_pods {
+            true => "pods have one interface, unless the cluster has networks for more (Multus)",
+            false => "set NCCL_SOCKET_IFNAME and the like with -e",
+        };
+        add(format!("interface {}", readable(interface)), instead, true);
+    }
+    for mount in mounts {
+        let instead = match is_for_pods {
+            true => "a directory of this node is on no other; use a PersistentVolumeClaim (--pvc), or the image",
+            false => "processes find what the nodes of Slurm have at their own paths",
+        };
+        add(format!("mounts {} at {}", readable(&mount.source), readable(&mount.target)), instead, true);
+    }
+    for device in devices {
+        let instead = match is_for_pods {
+            true => "devices other than NVIDIA's GPUs come from a device plugin, as a resource of its own name",
+            false => "Slurm gives devices as generic resources (--sbatch=--gres=…)",
+        };
+        add(format!("devices {}", readable(&device.source)), instead, false);
+    }
+    for name in ulimits.keys() {
+        let instead = match (is_for_pods, name.as_str()) {
+            (true, "memlock") => "the runtime of the node sets limits; RDMA needs the capability IPC_LOCK in the pods",
+            (true, _) => "the runtime of the node sets limits for all containers",
+            (false, _) => "Slurm sets limits (PropagateResourceLimits)",
+        };
+        add(format!("ulimits.{name}"), instead, false);
+    }
+    if let Gpus::List(list) = gpus {
+        let instead = if is_for_pods { "Kubernetes chooses GPUs itself" } else { "Slurm chooses GPUs itself" };
+        add(format!("gpus [{}]", list.join(", ")), instead, false);
+    }
+    gaps
+}
+
+fn of_cluster(cluster: &Cluster, to: OtherScheduler) -> Vec<Gap> {
+    let is_for_pods = to == OtherScheduler::Kubernetes;
+    let mut gaps = Vec::new();
+    let mut add = |is_set: bool, setting: &str, instead| {
+        is_set.then(|| gaps.push(Gap { setting: setting.to_owned(), instead, matters: false }))
+    };
+    add(is_for_pods && cluster.pull == Pull::Peers, "cluster.pull \"peers\"", "nodes pull the image from its registry");
+    add(
+        is_for_pods && cluster.bind.is_some(),
+        "cluster.bind",
+        "the kubelet's CPU and topology managers bind containers, not ranks",
+    );
+    add(
+        cluster.stall_timeout != Duration::ZERO,
+        "cluster.stall_timeout_s",
+        "nothing looks for ranks that make no progress",
+    );
+    gaps
+}

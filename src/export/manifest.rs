@@ -1,0 +1,197 @@
+//! The parts of Kubernetes' documents that an export uses, in the order in which people write their fields.
+
+use serde::{Serialize, Serializer};
+use serde_saphyr::DoubleQuoted;
+use std::collections::BTreeMap;
+
+/// A text of the user's. It is in quotes where YAML 1.1, which `kubectl` reads, may take it for a number, a time or a
+/// date; what else it takes for no text, the serializer quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct YamlText(String);
+
+impl YamlText {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<String>> From<T> for YamlText {
+    fn from(text: T) -> YamlText {
+        YamlText(text.into())
+    }
+}
+
+impl Serialize for YamlText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_number_like = self.0.chars().all(|c| c.is_ascii_hexdigit() || "_:.+-=xXoO".contains(c));
+        if is_number_like {
+            DoubleQuoted(self.0.as_str()).serialize(serializer)
+        } else {
+            serializer.serialize_str(&self.0)
+        }
+    }
+}
+
+/// A document: what every resource has.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Resource<S> {
+    pub(super) api_version: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) metadata: Metadata,
+    pub(super) spec: S,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Metadata {
+    pub(super) name: String,
+}
+
+/// What pods are made of.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct PodTemplate {
+    pub(super) spec: PodSpec,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodSpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) restart_policy: Option<&'static str>,
+    pub(super) automount_service_account_token: bool,
+    pub(super) termination_grace_period_seconds: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) node_selector: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) init_containers: Vec<PodContainer>,
+    pub(super) containers: Vec<PodContainer>,
+    pub(super) volumes: Vec<Volume>,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodContainer {
+    pub(super) name: &'static str,
+    pub(super) image: String,
+    pub(super) image_pull_policy: &'static str,
+    pub(super) command: Vec<YamlText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) working_dir: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) env: Vec<EnvVar>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) ports: Vec<Port>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) readiness_probe: Option<PodProbe>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resources: Option<PodResources>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) volume_mounts: Vec<VolumeMount>,
+}
+
+/// A variable: a value, or where one is.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EnvVar {
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) value: Option<YamlText>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) value_from: Option<ValueFrom>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum ValueFrom {
+    #[serde(rename_all = "camelCase")]
+    FieldRef {
+        field_path: &'static str,
+    },
+    SecretKeyRef {
+        name: String,
+        key: YamlText,
+    },
+}
+
+impl EnvVar {
+    /// Returns a variable with a value in which Kubernetes replaces `$(NAME)`.
+    pub(super) fn of(name: impl Into<String>, value: impl Into<YamlText>) -> EnvVar {
+        EnvVar { name: name.into(), value: Some(value.into()), value_from: None }
+    }
+
+    pub(super) fn from(name: impl Into<String>, source: ValueFrom) -> EnvVar {
+        EnvVar { name: name.into(), value: None, value_from: Some(source) }
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Port {
+    pub(super) name: &'static str,
+    pub(super) container_port: u16,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodProbe {
+    pub(super) tcp_socket: TcpSocket,
+    pub(super) period_seconds: u32,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct TcpSocket {
+    pub(super) port: u16,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct PodResources {
+    pub(super) limits: BTreeMap<&'static str, String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VolumeMount {
+    pub(super) name: &'static str,
+    pub(super) mount_path: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) read_only: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Volume {
+    pub(super) name: &'static str,
+    #[serde(flatten)]
+    pub(super) source: VolumeSource,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum VolumeSource {
+    EmptyDir(EmptyDir),
+    #[serde(rename_all = "camelCase")]
+    PersistentVolumeClaim {
+        claim_name: String,
+    },
+    ConfigMap {
+        name: String,
+        items: Vec<ConfigMapItem>,
+    },
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EmptyDir {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) medium: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) size_limit: Option<String>,
+}
+
+/// A file of a volume: the key of its text, its path and, if it is not 0644, its mode.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct ConfigMapItem {
+    pub(super) key: YamlText,
+    pub(super) path: YamlText,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) mode: Option<u32>,
+}

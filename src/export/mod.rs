@@ -1,0 +1,183 @@
+//! A job as other schedulers take it: an MPIJob or a JobSet for Kubernetes, or a batch script for Slurm.
+//!
+//! Everything here is a function of the inventory, the project and the options of `export`: an [`ExportRequest`] gives
+//! an [`Exported`] document, with what the user has to do before it can be submitted. No node is contacted, and no
+//! value of a secret is read: a document has the names of variables. `shape` decides how many pods a job has, `pod` what
+//! an MPIJob and a JobSet have in common, `gaps` what of the inventory has no equivalent, `dockerfile` how an image is
+//! made of `setup` or of the project. `manifest` has the types of the documents.
+
+pub mod dockerfile;
+mod gaps;
+mod jobset;
+mod manifest;
+mod mpijob;
+mod names;
+mod pod;
+pub mod project;
+mod sbatch;
+mod shape;
+pub mod variables;
+
+use crate::error::Error;
+use crate::inventory::{Controller, Inventory, LauncherName, Node};
+use crate::launch;
+use crate::launch::placement::RankCount;
+use crate::start::request::JobOptions;
+use crate::text::argument::ProgramArgument;
+use project::ProjectSource;
+use std::collections::BTreeMap;
+
+/// What a job is exported as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// A resource of Kubeflow's MPI operator.
+    MpiJob,
+    /// A resource of Kubernetes' JobSet.
+    JobSet,
+    /// A script for sbatch.
+    Sbatch,
+}
+
+/// The value of a variable of the ranks, as far as a document may have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExportedVariable {
+    /// One that everybody may read.
+    Value(String),
+    /// One that may be secret: a document only has its name.
+    Secret,
+}
+
+/// The image of the pods.
+#[derive(Debug, Clone, Default)]
+pub struct ImageRequest {
+    /// The name under which the image of the printed Dockerfile is pushed.
+    pub tag: Option<String>,
+    /// The digest that the image must have.
+    pub pin: Option<String>,
+    /// The Dockerfile, if the cluster's image is not enough.
+    pub dockerfile: Option<String>,
+}
+
+/// What the pods of a job ask of Kubernetes.
+#[derive(Debug, Clone, Default)]
+pub struct PodRequest {
+    /// Ranks of a pod, if they are not those of a node.
+    pub slots: Option<u32>,
+    /// GPUs of a pod, if they are not those of a node; 0: none.
+    pub gpus: Option<u32>,
+    /// The product of the GPUs, as `nvidia-smi` or the node's label names it.
+    pub gpu_product: Option<String>,
+}
+
+/// A job to export.
+#[derive(Debug)]
+pub struct ExportRequest<'a> {
+    /// The inventory.
+    pub inventory: &'a Inventory,
+    /// Its selected nodes.
+    pub nodes: &'a [Node],
+    /// The job's name, as the user or the project's directory has it.
+    pub name: &'a str,
+    /// What every rank runs.
+    pub command: &'a [ProgramArgument],
+    /// How it is run.
+    pub options: &'a JobOptions,
+    /// The variables of the ranks.
+    pub variables: BTreeMap<String, ExportedVariable>,
+    /// Where the project is.
+    pub project: ProjectSource<'a>,
+    /// The image of its pods.
+    pub image: ImageRequest,
+    /// What its pods ask for.
+    pub pods: PodRequest,
+    /// Whether settings without an equivalent that change what the program finds are only reported.
+    pub allow_missing: bool,
+}
+
+/// A document for another scheduler.
+#[derive(Debug)]
+pub struct Exported {
+    /// The job's name there.
+    pub name: String,
+    /// The document.
+    pub text: String,
+    /// What of the inventory and of the options has no equivalent there, a sentence each.
+    pub missing: Vec<String>,
+    /// What the user may not expect.
+    pub warnings: Vec<String>,
+    /// The commands that come before it is submitted, and the one that submits it.
+    pub commands: Vec<String>,
+}
+
+/// Exports a job.
+///
+/// # Errors
+/// [`Error::Usage`]: what the format cannot express, with what to change.
+pub fn export(format: ExportFormat, request: &ExportRequest<'_>) -> Result<Exported, Error> {
+    let options = request.options;
+    launch::launcher(options.launcher, options.controller)
+        .check_variables(request.variables.keys().map(String::as_str))?;
+    if format != ExportFormat::Sbatch {
+        pod::check_runtime(request)?;
+    }
+    match format {
+        ExportFormat::MpiJob => mpijob::export(request),
+        ExportFormat::JobSet => jobset::export(request),
+        ExportFormat::Sbatch => sbatch::export(request),
+    }
+}
+
+impl ExportRequest<'_> {
+    fn launcher(&self) -> LauncherName {
+        self.options.launcher
+    }
+
+    fn controller(&self) -> Controller {
+        self.options.controller
+    }
+
+    /// Returns the number of ranks.
+    ///
+    /// # Errors
+    /// An elastic job, whose size only hvdctl changes.
+    fn ranks(&self) -> Result<u32, Error> {
+        match self.options.resources.ranks {
+            Some(RankCount { min: None, max }) => Ok(max),
+            _ => Err(Error::usage(
+                "-np MIN:MAX is for elastic jobs, whose nodes hvdctl itself adds and removes",
+                "give one number of ranks",
+            )),
+        }
+    }
+
+    /// Returns the arguments of the command as text.
+    ///
+    /// # Errors
+    /// One that is not UTF-8, as no YAML and no script in UTF-8 has it.
+    fn argv(&self) -> Result<Vec<String>, Error> {
+        let text = |argument: &ProgramArgument| match argument {
+            ProgramArgument::Text(text) => Ok(text.clone()),
+            ProgramArgument::Bytes(_) => Err(Error::usage(
+                format!("the argument {argument} is not UTF-8, and the exported document is"),
+                "rename what it names",
+            )),
+        };
+        self.command.iter().map(text).collect()
+    }
+
+    /// Returns the names of the variables that may be secret.
+    fn secrets(&self) -> Vec<&str> {
+        let secrets = self.variables.iter().filter(|(_, value)| **value == ExportedVariable::Secret);
+        secrets.map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+/// Returns texts as lines of a comment; a line end in one begins no other line.
+fn comment(lines: &[String]) -> String {
+    let is_end = |c: char| c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}');
+    let line = |line: &String| match line.is_empty() {
+        true => "#\n".to_owned(),
+        false => format!("# {}\n", line.replace(is_end, " ")),
+    };
+    lines.iter().map(line).collect()
+}

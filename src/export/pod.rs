@@ -1,0 +1,383 @@
+//! What an MPIJob and a JobSet have in common: image, variables, volumes, resources, and the comment above them.
+
+use super::gaps::{OtherScheduler, missing};
+use super::manifest::*;
+use super::names::label;
+use super::project::{self, ProjectSource};
+use super::shape::Shape;
+use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, comment};
+use crate::error::Error;
+use crate::inventory::Pull;
+use crate::paths::WORKSPACE;
+use crate::runtime::spec::is_setup_image;
+use crate::text::quote;
+use crate::text::units::count;
+use anyhow::Context as _;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The resource by which the device plugin of NVIDIA gives GPUs.
+const GPU: &str = "nvidia.com/gpu";
+/// The label in which GPU feature discovery writes a node's product.
+const PRODUCT: &str = "nvidia.com/gpu.product";
+/// Where the files of a ConfigMap are mounted, to be copied into a directory that programs can write to.
+const TEXTS: &str = "/opt/hvdctl/project";
+/// Copies them without the links of which the mount consists: kubelet keeps the files themselves in `..data`.
+const COPY: &str = "cp -R /opt/hvdctl/project/..data/. /workspace/";
+
+/// What the pods of a job have in common.
+pub(super) struct PodParts {
+    /// The job's name.
+    pub(super) name: String,
+    pub(super) shape: Shape,
+    image: String,
+    pull: &'static str,
+    grace: u64,
+    shm_size: u64,
+    product: Option<String>,
+    /// The variables of the user, and those of every job.
+    env: Vec<EnvVar>,
+    project: ProjectVolume,
+    missing: Vec<String>,
+    warnings: Vec<String>,
+    commands: Vec<String>,
+}
+
+enum ProjectVolume {
+    Claim(String),
+    Image,
+    Texts { name: String, items: Vec<ConfigMapItem> },
+}
+
+impl PodParts {
+    /// Reads them from a request. `suffix`: the most characters that Kubernetes adds to the job's name for a pod.
+    pub(super) fn new(request: &ExportRequest<'_>, shape: Shape, suffix: usize) -> Result<PodParts, Error> {
+        let cluster = &request.inventory.cluster;
+        let missing = missing(request, OtherScheduler::Kubernetes)?;
+        let name = label(request.name, suffix);
+        let mut warnings = Vec::new();
+        if name != request.name {
+            warnings.push(format!(
+                "the job is named {name}: Kubernetes refuses {}, or a pod's name that begins with it",
+                quote::readable(request.name)
+            ));
+        }
+        let image = image(&cluster.image, &request.image)?;
+        if is_setup_image(&image) {
+            warnings
+                .push(format!("{image} is an image that hvdctl made on the nodes: no registry has it under this name"));
+        }
+        let mut commands = Vec::new();
+        if request.image.dockerfile.is_some() {
+            let tag = quote::readable(request.image.tag.as_deref().unwrap_or_default());
+            commands.push(format!("docker build -t {tag} -f DOCKERFILE . && docker push {tag}"));
+        }
+        let project = match request.project {
+            ProjectSource::Claim(claim) => ProjectVolume::Claim(claim_name(claim)?),
+            ProjectSource::Image => ProjectVolume::Image,
+            ProjectSource::Texts(files) => {
+                let (name, items) = (format!("{name}-project"), project::items(files));
+                commands.push(project::creation(&name, &items));
+                ProjectVolume::Texts { name, items }
+            }
+        };
+        let secret = format!("{name}-env");
+        let secrets = request.secrets();
+        if !secrets.is_empty() {
+            // one NAME=VALUE a line; kubectl takes the value of a line without `=` from its own environment
+            commands.push(format!(
+                "printf '%s\\n' {} | kubectl create secret generic {secret} --from-env-file=/dev/stdin",
+                quote::command(&secrets)
+            ));
+        }
+        Ok(PodParts {
+            env: env(request, &secret),
+            product: request.pods.gpu_product.as_deref().map(product).transpose()?,
+            pull: match cluster.pull {
+                Pull::Always => "Always",
+                Pull::Never => "Never",
+                Pull::Missing | Pull::Peers => "IfNotPresent",
+            },
+            grace: cluster.stop_grace.as_secs(),
+            shm_size: cluster.shm_size,
+            name,
+            shape,
+            image,
+            project,
+            missing,
+            warnings,
+            commands,
+        })
+    }
+
+    /// Returns the variables of the ranks with those of a launcher before them.
+    ///
+    /// # Errors
+    /// One of the user's that the document sets itself.
+    pub(super) fn env(&self, own: Vec<EnvVar>) -> Result<Vec<EnvVar>, Error> {
+        if let Some(both) = own.iter().find(|own| self.env.iter().any(|given| given.name == own.name)) {
+            return Err(Error::usage(
+                format!("{} cannot be set: the exported job sets it", both.name),
+                "remove it from -e, `env` and `env_file`, or set it in the command: env NAME=VALUE PROGRAM",
+            ));
+        }
+        Ok(own.into_iter().chain(self.env.iter().cloned()).collect())
+    }
+
+    /// Returns a container with the image and the project. Of its arguments, `command` has those in which `$` is
+    /// Kubernetes' own.
+    pub(super) fn container(&self, name: &'static str, command: Vec<YamlText>) -> PodContainer {
+        PodContainer {
+            name,
+            image: self.image.clone(),
+            image_pull_policy: self.pull,
+            command,
+            working_dir: Some(WORKSPACE),
+            volume_mounts: self.mounts(),
+            ..PodContainer::default()
+        }
+    }
+
+    /// Returns the GPUs of a pod as a container asks for them.
+    pub(super) fn resources(&self) -> Option<PodResources> {
+        let gpus = self.shape.gpus;
+        (gpus > 0).then(|| PodResources { limits: BTreeMap::from([(GPU, gpus.to_string())]) })
+    }
+
+    /// Returns a pod with this container. `on_gpus`: whether it needs a node with the GPUs that were asked for.
+    pub(super) fn pod(&self, container: PodContainer, restart: Option<&'static str>, on_gpus: bool) -> PodTemplate {
+        let product = self.product.clone().filter(|_| on_gpus);
+        let copying = matches!(self.project, ProjectVolume::Texts { .. }).then(|| {
+            let texts = VolumeMount { name: "project-texts", mount_path: TEXTS, read_only: true };
+            PodContainer {
+                working_dir: None,
+                volume_mounts: vec![VolumeMount { name: "project", mount_path: WORKSPACE, read_only: false }, texts],
+                ..self.container("project", ["sh", "-c", COPY].map(YamlText::from).into())
+            }
+        });
+        PodTemplate {
+            spec: PodSpec {
+                restart_policy: restart,
+                automount_service_account_token: false,
+                termination_grace_period_seconds: self.grace,
+                node_selector: product.map(|product| (PRODUCT, product)).into_iter().collect(),
+                init_containers: copying.into_iter().collect(),
+                containers: vec![container],
+                volumes: self.volumes(),
+            },
+        }
+    }
+
+    fn mounts(&self) -> Vec<VolumeMount> {
+        let shm = VolumeMount { name: "shm", mount_path: "/dev/shm", read_only: false };
+        let project = VolumeMount { name: "project", mount_path: WORKSPACE, read_only: false };
+        match self.project {
+            ProjectVolume::Image => vec![shm],
+            ProjectVolume::Claim(_) | ProjectVolume::Texts { .. } => vec![project, shm],
+        }
+    }
+
+    fn volumes(&self) -> Vec<Volume> {
+        let empty = |name, source| Volume { name, source: VolumeSource::EmptyDir(source) };
+        let shm = EmptyDir { medium: Some("Memory"), size_limit: Some(quantity(self.shm_size)) };
+        let of_project = match &self.project {
+            ProjectVolume::Image => Vec::new(),
+            ProjectVolume::Claim(claim) => {
+                let source = VolumeSource::PersistentVolumeClaim { claim_name: claim.clone() };
+                vec![Volume { name: "project", source }]
+            }
+            ProjectVolume::Texts { name, items } => {
+                let source = VolumeSource::ConfigMap { name: name.clone(), items: items.clone() };
+                vec![empty("project", EmptyDir::default()), Volume { name: "project-texts", source }]
+            }
+        };
+        of_project.into_iter().chain([empty("shm", shm)]).collect()
+    }
+
+    /// Returns the document, with a comment that says what it is and what comes before it.
+    pub(super) fn document(
+        self,
+        request: &ExportRequest<'_>,
+        resource: &impl Serialize,
+        kind: &str,
+    ) -> Result<Exported, Error> {
+        let PodParts { name, shape, missing, warnings, mut commands, project, .. } = self;
+        let Shape { pods, ranks, gpus } = shape;
+        commands.push("kubectl apply --validate=strict -f FILE".to_owned());
+        let gpus = if gpus == 0 { "no GPUs".to_owned() } else { count(gpus as usize, "GPU") };
+        let mut lines = vec![
+            format!(
+                "{kind}, made by `hvdctl export` from the inventory of the cluster {}.",
+                request.inventory.cluster.name
+            ),
+            format!(
+                "Launcher {}: {} in {}, each with {} and {gpus}.",
+                request.launcher(),
+                count((pods * ranks) as usize, "rank"),
+                count(pods as usize, "pod"),
+                count(ranks as usize, "rank"),
+            ),
+            match project {
+                ProjectVolume::Claim(claim) => {
+                    format!("The project is in the PersistentVolumeClaim {claim}, which all pods mount at {WORKSPACE}.")
+                }
+                ProjectVolume::Image => format!("The project is in the image, at {WORKSPACE}."),
+                ProjectVolume::Texts { name, .. } => format!(
+                    "The project is in the ConfigMap {name}; each pod has a copy at {WORKSPACE}, which is lost with it."
+                ),
+            },
+            String::new(),
+            "In the project's directory:".to_owned(),
+        ];
+        lines.extend(commands.iter().map(|command| format!("  {command}")));
+        if !missing.is_empty() {
+            lines.extend([String::new(), "Without an equivalent:".to_owned()]);
+            lines.extend(missing.iter().map(|line| format!("  {line}")));
+        }
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        let yaml = serde_saphyr::to_string_with_options(resource, options).context("cannot write the document")?;
+        Ok(Exported { name, text: comment(&lines) + &yaml, missing, warnings, commands })
+    }
+}
+
+/// Checks that the inventory has an image.
+///
+/// # Errors
+/// Ranks that are processes.
+pub(super) fn check_runtime(request: &ExportRequest<'_>) -> Result<(), Error> {
+    match request.inventory.cluster.has_engine() {
+        true => Ok(()),
+        false => Err(Error::usage(
+            "the ranks of this inventory are processes of a login, and a pod needs an image",
+            "set cluster.image, and leave out runtime = \"process\"; or export sbatch",
+        )),
+    }
+}
+
+/// Returns text in which Kubernetes replaces no `$(NAME)`, in a command or a variable.
+pub(super) fn literal(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+/// Returns the variables of every rank.
+fn env(request: &ExportRequest<'_>, secret: &str) -> Vec<EnvVar> {
+    let unbuffered = ("PYTHONUNBUFFERED".to_owned(), ExportedVariable::Value("1".to_owned()));
+    let has_own = request.variables.contains_key(&unbuffered.0);
+    let own = (!has_own).then_some((&unbuffered.0, &unbuffered.1));
+    let of = |(name, value): (&String, &ExportedVariable)| match value {
+        ExportedVariable::Value(value) => EnvVar::of(name, literal(value)),
+        ExportedVariable::Secret => {
+            EnvVar::from(name, ValueFrom::SecretKeyRef { name: secret.to_owned(), key: name.as_str().into() })
+        }
+    };
+    own.into_iter().chain(&request.variables).map(of).collect()
+}
+
+/// Returns the image of the pods: the one that was built, or the cluster's, with its digest.
+fn image(of_cluster: &str, request: &ImageRequest) -> Result<String, Error> {
+    let image = match (&request.dockerfile, &request.tag) {
+        (Some(_), Some(tag)) => tag.as_str(),
+        (Some(_), None) => {
+            return Err(Error::usage(
+                "the job needs an image that is not built yet, and its name in a registry",
+                "--tag REGISTRY/NAME:TAG; hvdctl prints the Dockerfile, and --no-setup uses the cluster's image",
+            ));
+        }
+        (None, Some(_)) => {
+            return Err(Error::usage(
+                "--tag names an image that is built, and this job uses the cluster's",
+                "leave out --tag, or put the project into the image: --project-in-image",
+            ));
+        }
+        (None, None) => of_cluster,
+    };
+    let Some(digest) = &request.pin else { return Ok(image.to_owned()) };
+    match image.split_once('@') {
+        Some((_, known)) if known != digest => Err(Error::usage(
+            format!("--pin {digest}: the inventory pins the image to {known}"),
+            "leave out --pin, or change cluster.image",
+        )),
+        Some(_) => Ok(image.to_owned()),
+        None => Ok(format!("{image}@{digest}")),
+    }
+}
+
+/// Returns the name of a claim.
+fn claim_name(claim: &str) -> Result<String, Error> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let is_end = |c: char| c.is_ascii_alphanumeric();
+    // RFC 1123: a subdomain
+    let is_name = claim.len() <= 253
+        && claim.split('.').all(|part| part.starts_with(is_end) && part.ends_with(is_end))
+        && claim.chars().all(plain);
+    match is_name {
+        true => Ok(claim.to_owned()),
+        false => Err(Error::usage(
+            format!("--pvc {}: no PersistentVolumeClaim has this name", quote::readable(claim)),
+            "name one of `kubectl get pvc`: lower-case letters, digits, `-` and `.`",
+        )),
+    }
+}
+
+/// Returns the product of a GPU as the label of a node has it, in which GPU feature discovery replaces spaces.
+fn product(name: &str) -> Result<String, Error> {
+    let name = name.trim().replace(' ', "-");
+    let is_end = |c: char| c.is_ascii_alphanumeric();
+    let plain = |c: char| is_end(c) || "-_.".contains(c);
+    match !name.is_empty()
+        && name.len() <= 63
+        && name.starts_with(is_end)
+        && name.ends_with(is_end)
+        && name.chars().all(plain)
+    {
+        true => Ok(name),
+        false => Err(Error::usage(
+            format!("--gpu-product {}: no label of a node has this value", quote::readable(&name)),
+            "name it as nvidia-smi does, or as kubectl get nodes -L nvidia.com/gpu.product shows it",
+        )),
+    }
+}
+
+/// Returns a number of bytes as Kubernetes writes it.
+fn quantity(bytes: u64) -> String {
+    let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
+    let unit = units.into_iter().find(|(shift, _)| bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_written_exactly() {
+        let found = [8 << 30, 1536 << 20, 3 << 10, 1000].map(quantity);
+        assert_eq!(found, ["8Gi", "1536Mi", "3Ki", "1000"]);
+    }
+
+    #[test]
+    fn products_and_claims_are_checked() {
+        assert_eq!(product("NVIDIA A100-SXM4-80GB").unwrap(), "NVIDIA-A100-SXM4-80GB");
+        for bad in ["", "a:b", "-a", &"a".repeat(64)] {
+            assert!(product(bad).is_err(), "{bad}");
+        }
+        assert_eq!(claim_name("data.1").unwrap(), "data.1");
+        for bad in ["", "A", "a_b", "a..b", ".a", "a-", "x: y"] {
+            assert!(claim_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_image_is_pinned_once() {
+        let (one, other) = (format!("sha256:{}", "a".repeat(64)), format!("sha256:{}", "b".repeat(64)));
+        let of = |image: &str, pin: Option<&String>| image_of(image, pin).map_err(|error| error.to_string());
+        assert_eq!(of("app:1", None).unwrap(), "app:1");
+        assert_eq!(of("reg:5000/app:1", Some(&one)).unwrap(), format!("reg:5000/app:1@{one}"));
+        assert_eq!(of(&format!("app@{one}"), Some(&one)).unwrap(), format!("app@{one}"));
+        assert!(of(&format!("app@{one}"), Some(&other)).unwrap_err().contains("pins the image to sha256:aaa"));
+    }
+
+    fn image_of(image_name: &str, pin: Option<&String>) -> Result<String, Error> {
+        image(image_name, &ImageRequest { pin: pin.cloned(), ..ImageRequest::default() })
+    }
+}

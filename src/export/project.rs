@@ -1,0 +1,76 @@
+//! Where the pods of a job find the project.
+
+use super::manifest::ConfigMapItem;
+use super::names::key;
+use crate::error::Error;
+use crate::sync::text_files::{NoTexts, TextFile};
+use crate::text::quote::readable;
+use crate::text::units::human;
+
+/// The most bytes of a project in a ConfigMap, which has at most 1 MiB with all its keys.
+pub const LARGEST: u64 = 1_000_000;
+
+/// Where the project is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProjectSource<'a> {
+    /// In a PersistentVolumeClaim with this name.
+    Claim(&'a str),
+    /// In the image.
+    Image,
+    /// In a ConfigMap of its files, which are texts.
+    Texts(&'a [TextFile]),
+}
+
+/// Checks that `kubectl create configmap --from-file=KEY=PATH` reads these files: it separates values at commas, and a
+/// key from its path at `=`.
+///
+/// # Errors
+/// A file with another name.
+pub fn check_names(files: &[TextFile]) -> Result<(), Error> {
+    match files.iter().find(|file| file.path.contains(|c: char| "=,\"".contains(c) || c.is_control())) {
+        Some(file) => Err(refused(NoTexts::Name(file.path.clone()))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the error of a project that cannot be in a ConfigMap.
+pub fn refused(why: NoTexts) -> Error {
+    let why = match why {
+        NoTexts::Unreadable(error) => return error,
+        NoTexts::Large(bytes) => {
+            format!("the project has {} or more, and a ConfigMap at most {}", human(bytes), human(LARGEST))
+        }
+        NoTexts::Binary(path) => format!("{} is binary, and a ConfigMap has texts", readable(&path)),
+        NoTexts::NoFile(path) => {
+            format!("{} is a symbolic link or no file, and a ConfigMap has files", readable(&path))
+        }
+        NoTexts::Name(path) => format!("kubectl reads no file named {} into a ConfigMap", readable(&path)),
+    };
+    Error::usage(
+        why,
+        "use a volume that has the project (--pvc NAME), or an image (--project-in-image --tag IMAGE); a line in \
+         .hvdctlignore leaves a file out",
+    )
+}
+
+/// Returns the entries of a ConfigMap for these files.
+pub(super) fn items(files: &[TextFile]) -> Vec<ConfigMapItem> {
+    let mut keys: Vec<String> = Vec::new();
+    for file in files {
+        keys.push(key(&file.path, &keys));
+    }
+    let item = |(file, key): (&TextFile, String)| ConfigMapItem {
+        key: key.into(),
+        path: file.path.as_str().into(),
+        mode: file.is_executable.then_some(0o755),
+    };
+    files.iter().zip(keys).map(item).collect()
+}
+
+/// Returns the command that creates the ConfigMap, in the directory of the project.
+pub(super) fn creation(name: &str, items: &[ConfigMapItem]) -> String {
+    let file = |item: &ConfigMapItem| {
+        format!(" {}", readable(&format!("--from-file={}=./{}", item.key.as_str(), item.path.as_str())))
+    };
+    format!("kubectl create configmap {name}{}", items.iter().map(file).collect::<String>())
+}

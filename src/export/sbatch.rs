@@ -1,0 +1,165 @@
+//! A batch script that needs nothing but Slurm.
+//!
+//! What hvdctl itself submits is a program of its own (`allocation.py`), which becomes the job supervisor. The script
+//! asks for the same resources and starts the same launcher with the same variables, by `srun`.
+
+use super::gaps::{OtherScheduler, missing};
+use super::{ExportRequest, Exported, ExportedVariable, comment};
+use crate::error::Error;
+use crate::inventory::{Controller, Gpus, LauncherName, Slurm};
+use crate::launch::placement::MapBy;
+use crate::node::network::known_slots;
+use crate::start::slurm::options::options;
+use crate::text::quote;
+use crate::text::units::count;
+
+/// What every script has before it starts the ranks of `torchrun`, `env` and `horovodrun`.
+const NODES: &str = include_str!("../scripts/export/nodes.bash");
+/// Runs steps of the job in the place of ssh.
+const SSH: &str = include_str!("../scripts/export/ssh.bash");
+/// Starts the ranks, waits for them, and starts them again after a failure.
+const RUN: &str = include_str!("../scripts/export/run.bash");
+/// Runs an agent of torchrun on each node.
+const TORCHRUN: &str = include_str!("../scripts/export/torchrun.bash");
+/// Runs each rank with the variables that frameworks read.
+const ENV: &str = include_str!("../scripts/export/env.bash");
+
+/// How every step of ranks is started: when one fails, the others end.
+const STEP: &str = "srun --kill-on-bad-exit=1 --unbuffered --input=none --export=ALL";
+
+/// Exports a job.
+pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
+    let cluster = &request.inventory.cluster;
+    let mut slurm = request.inventory.slurm.clone().unwrap_or_default();
+    let is_of_slurm = request.inventory.slurm.is_some();
+    let mut missing = if is_of_slurm { Vec::new() } else { missing(request, OtherScheduler::Slurm)? };
+    if !is_of_slurm {
+        slurm.gres = slurm.gres.or_else(|| gpus(request).map(|gpus| format!("gpu:{gpus}")));
+        if cluster.has_engine() {
+            missing.push(format!(
+                "cluster.image {}: Slurm starts processes; for a container, put apptainer exec --nv IMAGE before the command",
+                quote::readable(&cluster.image)
+            ));
+        }
+    }
+    request.ranks()?;
+    let mut job = request.options.clone();
+    if !is_of_slurm && slurm.gres.is_none() {
+        let slots = request.nodes.iter().map(known_slots).min().flatten();
+        job.resources.per_node = job.resources.per_node.or(slots);
+    }
+    let options = options(&slurm, &job, cluster)?;
+    if let Some(bad) = options.iter().find(|option| option.contains(|c: char| c.is_control())) {
+        return Err(Error::usage(
+            format!("the option {} of sbatch has a control character", quote::readable(bad)),
+            "leave it out",
+        ));
+    }
+    let secrets = request.secrets();
+    let mut text = "#!/bin/bash -l\n".to_owned();
+    let name = format!("--job-name={}", request.name.replace(|c: char| c.is_control(), " "));
+    text.extend([&name].into_iter().chain(&options).map(|option| format!("#SBATCH {}\n", quote::readable(option))));
+    text.push_str(&comment(&about(request, &missing)?));
+    text.push_str(&environment(request, &slurm)?);
+    text.push_str(&launch(request)?);
+    text.push_str(&format!(
+        "\nrestarts={}\npause={}\n{RUN}",
+        request.options.restarts,
+        cluster.restart_pause.as_secs()
+    ));
+    let mut warnings = Vec::new();
+    if !secrets.is_empty() {
+        warnings.push(format!("set {} before sbatch, which passes your environment on", secrets.join(", ")));
+    }
+    let commands = vec!["sbatch FILE".to_owned()];
+    Ok(Exported { name: request.name.to_owned(), text, missing, warnings, commands })
+}
+
+/// Returns the GPUs of each node for which an inventory without `[slurm]` asks, if it says so.
+fn gpus(request: &ExportRequest<'_>) -> Option<u32> {
+    let of_node = |gpus: &Gpus| match gpus {
+        Gpus::Count(gpus) => Some(*gpus),
+        Gpus::List(list) => Some(list.len() as u32),
+        Gpus::Auto | Gpus::All => None,
+    };
+    let least = request.nodes.iter().map(|node| of_node(&node.gpus)).min().flatten();
+    request.options.resources.per_node.or(least).filter(|gpus| *gpus > 0)
+}
+
+/// Returns what the script says of itself.
+fn about(request: &ExportRequest<'_>, missing: &[String]) -> Result<Vec<String>, Error> {
+    let ranks = count(request.ranks()? as usize, "rank");
+    let mut lines = vec![
+        format!("{ranks} started by {}, made by `hvdctl export sbatch`.", request.launcher()),
+        "Submit it in the project's directory, which all nodes must share: sbatch FILE".to_owned(),
+        "hvdctl itself submits a program of its own with these options. This script starts the same program with the same".to_owned(),
+        "variables by Slurm's own commands; it records no output and no root cause, and looks for no rank that hangs.".to_owned(),
+    ];
+    if request.options.resources.map_by == MapBy::Node {
+        lines.push("Ranks are spread over all nodes that Slurm gives (--spread-job).".to_owned());
+    }
+    if !missing.is_empty() {
+        lines.push("Without an equivalent:".to_owned());
+        lines.extend(missing.iter().map(|line| format!("  {line}")));
+    }
+    Ok(lines)
+}
+
+/// Returns the lines that set up the environment. Those of `activate` are the user's own bash.
+fn environment(request: &ExportRequest<'_>, slurm: &Slurm) -> Result<String, Error> {
+    let mut lines = String::from("\n");
+    lines.extend(slurm.activate.iter().map(|line| format!("{line}\n")));
+    if !request.variables.contains_key("PYTHONUNBUFFERED") {
+        lines.push_str("export PYTHONUNBUFFERED=1\n");
+    }
+    for (name, value) in &request.variables {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !name.chars().all(is_plain) || name.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(Error::usage(
+                format!("no shell can set a variable named {}", quote::readable(name)),
+                "set it in the command: -- env NAME=VALUE PROGRAM",
+            ));
+        }
+        match value {
+            ExportedVariable::Value(value) => {
+                lines.push_str(&format!("export {}", quote::exported(name, value).as_str()));
+            }
+            ExportedVariable::Secret => {
+                lines.push_str(&format!(": \"${{{name}:?set it before sbatch}}\"\nexport {name}\n"))
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// Returns the lines that define `start`, which starts all ranks and waits for them.
+fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
+    let (ranks, command) = (request.ranks()?, quote::command(&request.argv()?));
+    let nodes = format!("\nranks={ranks}\n{NODES}");
+    Ok(match request.launcher() {
+        LauncherName::Srun => format!("\nstart() {{\n  {STEP} --ntasks={ranks} --distribution=block {command}\n}}\n"),
+        LauncherName::Mpirun => {
+            let passed: String = request.variables.keys().map(|name| format!(" -x {name}")).collect();
+            format!(
+                "\n# Open MPI finds the nodes of the allocation itself\nstart() {{\n  mpirun -np {ranks} --map-by slot \
+                 --bind-to none -x PYTHONUNBUFFERED{} {command}\n}}\n",
+                passed.replace(" -x PYTHONUNBUFFERED", "")
+            )
+        }
+        LauncherName::Torchrun => format!("{nodes}{}", start(TORCHRUN, &command)),
+        LauncherName::Env => format!("{nodes}{}", start(ENV, &command)),
+        LauncherName::Horovodrun => {
+            let controller = if request.controller() == Controller::Mpi { "--mpi" } else { "--gloo" };
+            let timeout = request.inventory.cluster.start_timeout.as_secs();
+            format!(
+                "{nodes}\n{SSH}\nstart() {{\n  horovodrun {controller} -np \"$ranks\" -H \"$hosts\" --disable-cache \
+                 --start-timeout {timeout} {command}\n}}\n"
+            )
+        }
+    })
+}
+
+/// Fills in how a step is started, and the command.
+fn start(template: &str, command: &str) -> String {
+    format!("\n{}", template.replace("STEP", STEP).replace("COMMAND", command))
+}

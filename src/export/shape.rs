@@ -1,0 +1,88 @@
+//! How many pods a job has, and what each of them asks for. All pods of a job are alike.
+
+use super::{ExportRequest, PodRequest};
+use crate::error::Error;
+use crate::inventory::{Gpus, Node};
+use crate::node::network::known_slots;
+use crate::text::units::count;
+use std::collections::BTreeSet;
+
+/// The pods of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// How many there are.
+    pub(super) pods: u32,
+    /// The ranks of each.
+    pub(super) ranks: u32,
+    /// The GPUs of each.
+    pub(super) gpus: u32,
+}
+
+/// Returns the pods of a job: as few as its nodes would be, or one for each rank.
+///
+/// # Errors
+/// Slots or GPUs that only the nodes know, or that differ between them; a number of ranks that gives unequal pods.
+pub(super) fn shape(request: &ExportRequest<'_>, one_rank_each: bool) -> Result<Shape, Error> {
+    let ranks = request.ranks()?;
+    let (slots, gpus) = of_node(request.nodes, &request.pods)?;
+    if one_rank_each {
+        return Ok(Shape { pods: ranks, ranks: 1, gpus: gpus.div_ceil(slots) });
+    }
+    let pods = ranks.div_ceil(slots);
+    if !ranks.is_multiple_of(pods) {
+        let smaller = ranks / slots * slots;
+        return Err(Error::usage(
+            format!(
+                "{} on {} leave one pod with fewer ranks, and all pods of a job are alike",
+                count(ranks as usize, "rank"),
+                count(slots as usize, "slot of each pod").replace("slot of each pods", "slots of each pod")
+            ),
+            format!("-np {smaller} or {} fill all pods; --slots K changes the ranks of each", smaller + slots),
+        ));
+    }
+    let of_pod = ranks / pods;
+    // as many GPUs as its share of the slots
+    let gpus = (u64::from(gpus) * u64::from(of_pod)).div_ceil(u64::from(slots)) as u32;
+    Ok(Shape { pods, ranks: of_pod, gpus })
+}
+
+/// Returns the slots and GPUs of a node, which the options give or else the inventory.
+fn of_node(nodes: &[Node], pods: &PodRequest) -> Result<(u32, u32), Error> {
+    let gpus = match pods.gpus {
+        Some(gpus) => gpus,
+        None => same(nodes, "GPUs", "--gpus-per-node K", |node| match (&node.gpus, node.slots) {
+            (Gpus::Count(gpus), _) => Some(*gpus),
+            (Gpus::List(list), _) => Some(list.len() as u32),
+            (Gpus::Auto | Gpus::All, _) => None,
+        })?,
+    };
+    let slots = match (pods.slots, pods.gpus) {
+        (Some(slots), _) => slots,
+        // as for `train`: that many GPUs, or slots
+        (None, Some(gpus @ 1..)) => gpus,
+        (None, _) => same(nodes, "slots", "--slots K", known_slots)?,
+    };
+    Ok((slots.max(1), gpus))
+}
+
+/// Returns a number that all nodes have in common.
+fn same(nodes: &[Node], what: &str, option: &str, of: impl Fn(&Node) -> Option<u32>) -> Result<u32, Error> {
+    if let Some(node) = nodes.iter().find(|node| of(node).is_none()) {
+        return Err(Error::usage(
+            format!("{}: the inventory does not say how many {what} it has, and export asks no node", node.name),
+            format!("give {option}, or set `gpus` (a number, or \"none\") and `slots` in the inventory"),
+        ));
+    }
+    let numbers: BTreeSet<u32> = nodes.iter().filter_map(&of).collect();
+    match (numbers.len(), numbers.first()) {
+        (1, Some(number)) => Ok(*number),
+        _ => {
+            let each: Vec<String> =
+                nodes.iter().map(|node| format!("{}: {}", node.name, of(node).unwrap_or_default())).collect();
+            Err(Error::usage(
+                format!("the nodes differ in their {what} ({}), and all pods of a job are alike", each.join(", ")),
+                format!("give {option}, or select nodes of one kind with --on"),
+            ))
+        }
+    }
+}

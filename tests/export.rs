@@ -1,0 +1,538 @@
+//! `hvdctl export`: its documents as golden files, valid for the schemas of the resources; its scripts, run with
+//! stand-ins for Slurm's commands; and what it refuses.
+
+mod crd;
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+const MPIJOB: &str = include_str!("fixtures/crds/mpijob-v2beta1.json");
+const JOBSET: &str = include_str!("fixtures/crds/jobset-v1alpha2.json");
+
+/// Two nodes with four GPUs each, and variables.
+const GPUS: &str = "\
+[cluster]
+name = \"lab\"
+image = \"reg.example.org/horovod:0.28.1\"
+shm_size = \"16g\"
+[defaults]
+gpus = 4
+env = { NCCL_DEBUG = \"INFO\", PRICE = \"5$ $(HOME) 'x'\" }
+env_file = \"secrets.env\"
+ulimits = { memlock = -1 }
+devices = [\"/dev/infiniband\"]
+[[node]]
+host = \"gpu[1-2]\"
+";
+
+/// The same without what has no equivalent.
+const PLAIN: &str = "[cluster]\nname = \"lab\"\nimage = \"reg.example.org/torch:2.4\"\n[defaults]\ngpus = 4\n[[node]]\nhost = \"gpu[1-2]\"\n";
+
+const SLURM: &str = "\
+[cluster]
+name = \"uni\"
+[slurm]
+partition = \"ml\"
+time = \"08:00:00\"
+gres = \"gpu:4\"
+activate = [\"module load CUDA\", \"source ~/venv/bin/activate\"]
+options = [\"--comment=two words\"]
+";
+
+/// A directory with an inventory and the project `digits`.
+fn directory(inventory: &str, hvdctl_toml: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "inventory.toml", inventory);
+    write(dir.path(), "secrets.env", "HF_TOKEN=hidden-1\nWANDB='hidden-2'\n");
+    fs::set_permissions(dir.path().join("secrets.env"), fs::Permissions::from_mode(0o600)).unwrap();
+    write(dir.path(), "digits/hvdctl.toml", hvdctl_toml);
+    write(dir.path(), "digits/train.py", "print('größe')\n");
+    write(dir.path(), "digits/lib/model.py", "");
+    write(dir.path(), "digits/run.sh", "#!/bin/sh\n");
+    write(dir.path(), "digits/requirements.txt", "numpy\n");
+    fs::set_permissions(dir.path().join("digits/run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+fn write(dir: &Path, name: &str, text: &str) {
+    let path = dir.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// What a command writes, and its exit code.
+struct Written {
+    out: String,
+    err: String,
+    code: Option<i32>,
+}
+
+fn hvdctl(dir: &Path, line: &str) -> Written {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
+    command.current_dir(dir).env("HOME", dir).args(arguments(line)).stdin(Stdio::null());
+    for name in ["HVDCTL_INVENTORY", "HVDCTL_IMAGE", "XDG_CONFIG_HOME", "COLUMNS", "CLICOLOR_FORCE", "RUST_LOG"] {
+        command.env_remove(name);
+    }
+    let done = command.output().unwrap();
+    let err = String::from_utf8(done.stderr).unwrap();
+    let time = regex::Regex::new(r"(?m)^\d\d:\d\d:\d\d ").unwrap();
+    let err = time.replace_all(&err, "").into_owned();
+    Written { out: String::from_utf8(done.stdout).unwrap(), err, code: done.status.code() }
+}
+
+/// The arguments of a line, of which those in single quotes may have spaces.
+fn arguments(line: &str) -> Vec<String> {
+    let parts = line.split('\'').enumerate();
+    parts
+        .flat_map(|(at, part)| if at % 2 == 1 { vec![part] } else { part.split_whitespace().collect() })
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Exports a job, and returns its document and what is shown beside it.
+#[track_caller]
+fn exported(dir: &Path, line: &str) -> (String, String) {
+    let Written { out, err, code } = hvdctl(dir, line);
+    assert_eq!(code, Some(0), "{line}\n{err}");
+    assert!(!out.contains("hidden") && !err.contains("hidden"), "{out}{err}");
+    (out, err)
+}
+
+#[track_caller]
+fn parsed(text: &str) -> Value {
+    assert_eq!(text.matches("\n---").count(), 0, "one document");
+    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+#[track_caller]
+fn faults(document: &Value) -> Vec<String> {
+    let schema = if document["kind"] == "JobSet" { JOBSET } else { MPIJOB };
+    crd::faults(&serde_json::from_str(schema).unwrap(), document)
+}
+
+/// Checks that a document is valid.
+#[track_caller]
+fn valid(text: &str) -> Value {
+    let document = parsed(text);
+    assert_eq!(faults(&document), [""; 0], "{text}");
+    document
+}
+
+#[test]
+fn a_horovodrun_job_with_its_project_in_a_config_map() {
+    let dir = directory(GPUS, "command = [\"python\", \"train.py\", \"--note\", \"costs $(x) $$\"]\n");
+    let (text, err) =
+        exported(dir.path(), "export mpijob digits -np 8 --restarts 2 -e WANDB_API_KEY=hidden -e LR=0.1 -e YES=yes");
+    let document = valid(&text);
+    insta::assert_snapshot!("mpijob_horovodrun", format!("{text}\nstandard error:\n{err}"));
+    let launcher = &document["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0];
+    let argv: Vec<&str> = launcher["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    assert_eq!(argv[argv.len() - 2..], ["--note", "costs $$(x) $$$$"]);
+}
+
+#[test]
+fn a_torchrun_job_with_setup_and_project_in_the_image() {
+    let setup = "launcher = \"torchrun\"\nsetup = [\"pip install -r requirements.txt\", \"set -e\\ntrue\"]\nsetup_files = [\"requirements.txt\"]\n";
+    let dir = directory(PLAIN, setup);
+    let line = "export jobset digits -np 8 --project-in-image --tag reg.example.org/digits:1 --gpu-product \
+                'NVIDIA A100-SXM4-80GB' --restarts 1 --name My_Job";
+    let (text, err) = exported(dir.path(), line);
+    valid(&text);
+    insta::assert_snapshot!("jobset_torchrun", format!("{text}\nstandard error:\n{err}"));
+    let (text, _) = exported(dir.path(), &format!("{line} -o out.yaml --dockerfile out.docker"));
+    assert!(text.starts_with("wrote out.yaml ("), "{text}");
+    valid(&fs::read_to_string(dir.path().join("out.yaml")).unwrap());
+    assert!(fs::read_to_string(dir.path().join("out.docker")).unwrap().starts_with("FROM reg.example.org/torch:2.4\n"));
+    let again = hvdctl(dir.path(), &format!("{line} -o out.yaml"));
+    assert!(again.code == Some(2) && again.err.contains("out.yaml exists"), "{}", again.err);
+    exported(dir.path(), &format!("{line} -o out.yaml --dockerfile out.docker --force"));
+}
+
+#[test]
+fn the_ranks_of_env_with_the_project_on_a_claim() {
+    let dir = directory(PLAIN, "launcher = \"env\"\n");
+    let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
+    let (text, err) = exported(dir.path(), &format!("export jobset digits -np 2 --pvc data.1 --pin {digest}"));
+    let document = valid(&text);
+    insta::assert_snapshot!("jobset_env", format!("{text}\nstandard error:\n{err}"));
+    let pod = &document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"];
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    let config = env.iter().find(|variable| variable["name"] == "TF_CONFIG").unwrap()["value"].as_str().unwrap();
+    let config: Value = serde_json::from_str(&config.replace("$(RANK)", "1")).unwrap();
+    assert_eq!(config["cluster"]["worker"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn an_mpirun_job_without_gpus() {
+    let inventory =
+        PLAIN.replace("gpus = 4", "gpus = \"none\"\nslots = 2").replace("[defaults]", "pull = \"always\"\n[defaults]");
+    let dir = directory(&inventory, "launcher = \"mpirun\"\n");
+    let (text, _) = exported(dir.path(), "export mpijob digits -np 6 -e A=1 --pvc data");
+    let document = valid(&text);
+    insta::assert_snapshot!("mpijob_mpirun", text);
+    assert!(!text.contains("nvidia.com"), "{text}");
+    assert_eq!(document["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"], 3);
+}
+
+/// One in each kind of place: an API server would drop such a field in silence.
+#[test]
+fn a_typo_is_no_valid_field() {
+    let dir = directory(GPUS, "");
+    let (mpijob, _) = exported(dir.path(), "export mpijob digits -np 8");
+    let (jobset, _) = exported(dir.path(), "export jobset digits -np 8 --launcher torchrun --gpu-product A100");
+    let (claim, _) = exported(dir.path(), "export jobset digits -np 8 --launcher torchrun --pvc data");
+    let replica = "/spec/mpiReplicaSpecs/Worker";
+    let pod = "/spec/mpiReplicaSpecs/Worker/template/spec";
+    let container = "/spec/mpiReplicaSpecs/Worker/template/spec/containers/0";
+    let launcher = "/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0";
+    let job = "/spec/replicatedJobs/0/template/spec";
+    let in_job = "/spec/replicatedJobs/0/template/spec/template/spec";
+    let cases: &[(&str, String, &str, &str)] = &[
+        (&mpijob, String::new(), "spec", "specs"),
+        (&mpijob, String::new(), "apiVersion", "apiversion"),
+        (&mpijob, "/metadata".into(), "name", "names"),
+        (&mpijob, "/spec".into(), "slotsPerWorker", "slotPerWorker"),
+        (&mpijob, "/spec".into(), "launcherCreationPolicy", "launcherCreationpolicy"),
+        (&mpijob, "/spec/runPolicy".into(), "cleanPodPolicy", "cleanPodsPolicy"),
+        (&mpijob, replica.into(), "replicas", "replica"),
+        (&mpijob, replica.into(), "restartPolicy", "restart_policy"),
+        (&mpijob, format!("{replica}/template"), "spec", "podSpec"),
+        (&mpijob, pod.into(), "automountServiceAccountToken", "autoMountServiceAccountToken"),
+        (&mpijob, pod.into(), "terminationGracePeriodSeconds", "terminationGracePeriod"),
+        (&mpijob, pod.into(), "initContainers", "initContainer"),
+        (&mpijob, container.into(), "imagePullPolicy", "pullPolicy"),
+        (&mpijob, container.into(), "command", "cmd"),
+        (&mpijob, container.into(), "workingDir", "workdir"),
+        (&mpijob, format!("{container}/resources"), "limits", "limit"),
+        (&mpijob, format!("{container}/readinessProbe"), "tcpSocket", "tcpsocket"),
+        (&mpijob, format!("{container}/readinessProbe/tcpSocket"), "port", "ports"),
+        (&mpijob, format!("{container}/readinessProbe"), "periodSeconds", "period"),
+        (&mpijob, format!("{container}/ports/0"), "containerPort", "container_port"),
+        (&mpijob, format!("{container}/volumeMounts/0"), "mountPath", "path"),
+        (&mpijob, format!("{launcher}/env/0"), "value", "val"),
+        (&mpijob, format!("{launcher}/env/2"), "valueFrom", "valuefrom"),
+        (&mpijob, format!("{launcher}/env/2/valueFrom"), "secretKeyRef", "secretRef"),
+        (&mpijob, format!("{launcher}/env/2/valueFrom/secretKeyRef"), "key", "keys"),
+        (&mpijob, format!("{pod}/volumes/0"), "emptyDir", "emptydir"),
+        (&mpijob, format!("{pod}/volumes/1/configMap"), "items", "item"),
+        (&mpijob, format!("{pod}/volumes/1/configMap/items/0"), "path", "file"),
+        (&mpijob, format!("{pod}/volumes/2/emptyDir"), "sizeLimit", "size"),
+        (&jobset, "/metadata".into(), "name", "Name"),
+        (&jobset, "/spec".into(), "replicatedJobs", "replicatedJob"),
+        (&jobset, "/spec/network".into(), "enableDNSHostnames", "enableDnsHostnames"),
+        (&jobset, "/spec/failurePolicy".into(), "maxRestarts", "restarts"),
+        (&jobset, "/spec/replicatedJobs/0".into(), "replicas", "replica"),
+        (&jobset, job.into(), "completionMode", "completion"),
+        (&jobset, job.into(), "backoffLimit", "backofflimit"),
+        (&jobset, in_job.into(), "nodeSelector", "nodeSelectors"),
+        (&jobset, in_job.into(), "restartPolicy", "restart"),
+        (&jobset, format!("{in_job}/containers/0/env/0/valueFrom"), "fieldRef", "field"),
+        (&claim, format!("{in_job}/volumes/0"), "persistentVolumeClaim", "pvc"),
+        (&claim, format!("{in_job}/volumes/0/persistentVolumeClaim"), "claimName", "name"),
+    ];
+    for (text, path, name, typo) in cases {
+        let mut document = valid(text);
+        let object = document.pointer_mut(path).and_then(Value::as_object_mut);
+        let object = object.unwrap_or_else(|| panic!("there is no {path}"));
+        let value = object.remove(*name).unwrap_or_else(|| panic!("{path} has no {name}: {object:?}"));
+        object.insert((*typo).to_owned(), value);
+        let found = faults(&document);
+        assert!(
+            found.iter().any(|fault| fault.ends_with(&format!(".{typo}: unknown field"))),
+            "{path}/{typo}: {found:?}"
+        );
+    }
+    // values of the wrong type, and of none that there is
+    for (text, path, value) in [
+        (&mpijob, "/spec/slotsPerWorker", serde_json::json!("4")),
+        (&mpijob, &format!("{container}/command"), serde_json::json!("sshd")),
+        (&mpijob, &format!("{launcher}/env/0/value"), serde_json::json!(1)),
+        (&mpijob, &format!("{pod}/volumes/2/emptyDir/sizeLimit"), serde_json::json!("16 GB")),
+        (&jobset, "/spec/failurePolicy/maxRestarts", serde_json::json!(1.5)),
+        (&jobset, "/spec/network/enableDNSHostnames", serde_json::json!("true")),
+    ] {
+        let mut document = valid(text);
+        *document.pointer_mut(path).unwrap_or_else(|| panic!("there is no {path}")) = value;
+        assert_ne!(faults(&document), [""; 0], "{path}");
+    }
+}
+
+/// Values that YAML 1.1, which `kubectl` reads, takes for something else than text.
+#[test]
+fn values_stay_texts() {
+    let values = [
+        "yes",
+        "off",
+        "y",
+        "null",
+        "~",
+        "0755",
+        "1e3",
+        "0x1f",
+        "1_000",
+        "12:30:45",
+        "2026-01-01",
+        "=",
+        "#",
+        "a: b",
+        "- a",
+        "",
+        " x ",
+        "@a",
+        "a\u{85}b",
+        "!x",
+        "*a",
+        "{a",
+        ".inf",
+        "+1",
+        "1.",
+        "\"q",
+    ];
+    let dir = directory(PLAIN, "");
+    let mut args: Vec<String> = arguments("export mpijob digits -np 8 --pvc data");
+    args.extend(values.iter().enumerate().flat_map(|(at, value)| ["-e".to_owned(), format!("V{at}={value}")]));
+    let done = Command::new(env!("CARGO_BIN_EXE_hvdctl")).args(&args).current_dir(dir.path()).output().unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    let document = valid(&text);
+    let env = &document["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["env"];
+    for (at, value) in values.iter().enumerate() {
+        let found = env.as_array().unwrap().iter().find(|variable| variable["name"] == format!("V{at}")).unwrap();
+        assert_eq!(found["value"], *value, "{text}");
+        let line = text.lines().skip_while(|line| !line.ends_with(&format!("name: V{at}"))).nth(1).unwrap();
+        let plain = line.trim().strip_prefix("value: ").unwrap();
+        assert!(plain.starts_with(['"', '\'']), "{line}");
+    }
+}
+
+#[test]
+fn what_has_no_equivalent_is_refused_or_named() {
+    let refuse = |inventory: &str, line: &str, words: &[&str]| {
+        let dir = directory(inventory, "");
+        let Written { out, err, code } = hvdctl(dir.path(), line);
+        assert_eq!((out.as_str(), code), ("", Some(2)), "{line}: {err}");
+        words.iter().for_each(|word| assert!(err.contains(word), "{line}: no {word:?} in\n{err}"));
+    };
+    let with = |lines: &str| PLAIN.replace("host = \"gpu[1-2]\"", &format!("host = \"gpu[1-2]\"\n{lines}"));
+    let addresses = with("address = \"10.0.0.[1-2]\"\nmounts = [\"/nfs:/nfs\"]");
+    for kind in ["mpijob", "sbatch"] {
+        let line = format!("export {kind} digits -np 8");
+        refuse(
+            &addresses,
+            &line,
+            &["no equivalent for", "gpu[1-2]: address: ", "gpu[1-2]: mounts /nfs at /nfs: ", "--allow-missing"],
+        );
+    }
+    let dir = directory(&addresses, "");
+    let (text, err) = exported(dir.path(), "export mpijob digits -np 8 --allow-missing");
+    valid(&text);
+    assert!(
+        text.contains("#   gpu[1-2]: address: ") && err.contains("warning: no equivalent: gpu[1-2]: address: "),
+        "{text}{err}"
+    );
+    let process = PLAIN.replace("image = \"reg.example.org/torch:2.4\"", "runtime = \"process\"");
+    refuse(&process, "export mpijob digits -np 8", &["processes of a login", "export sbatch"]);
+    refuse(SLURM, "export jobset digits -np 8 --launcher env", &["processes of a login"]);
+    refuse(PLAIN, "export jobset digits -np 8", &["the launcher is horovodrun", "hvdctl export mpijob"]);
+    refuse(PLAIN, "export mpijob digits -np 8 --launcher env", &["the launcher is env", "hvdctl export jobset"]);
+    refuse(PLAIN, "export mpijob digits -np 8 --launcher srun", &["launcher of Slurm", "hvdctl export sbatch"]);
+    refuse(PLAIN, "export mpijob digits -np 2:8", &["elastic jobs"]);
+    refuse(PLAIN, "export sbatch digits -np 2:8", &["elastic jobs"]);
+    refuse(PLAIN, "export mpijob digits -np 7", &["7 ranks on 4 slots of each pod", "-np 4 or 8"]);
+    refuse(PLAIN, "export mpijob digits -np 8 --project-in-image", &["--tag REGISTRY/NAME:TAG"]);
+    refuse(PLAIN, "export mpijob digits -np 8 --tag a/b:1", &["leave out --tag"]);
+    refuse(PLAIN, "export mpijob digits -np 8 --pvc A_b", &["no PersistentVolumeClaim has this name"]);
+    refuse(PLAIN, "export mpijob digits -np 8 --pin sha256:12", &["64 hexadecimal digits"]);
+    refuse(PLAIN, "export mpijob digits -np 8 -e HOROVOD_RANK=1", &["HOROVOD_RANK"]);
+    refuse(PLAIN, "export jobset digits -np 8 --launcher env -e MASTER_PORT=1", &["MASTER_PORT cannot be set"]);
+    refuse(PLAIN, "export mpijob digits -np 8 --stall-timeout 5m", &["--stall-timeout"]);
+    refuse(PLAIN, "--scheduler slurm export mpijob digits -np 8", &["--scheduler"]);
+    refuse(
+        &PLAIN.replace("gpus = 4", ""),
+        "export mpijob digits -np 8",
+        &["gpu1: the inventory does not say how many GPUs", "--gpus-per-node K"],
+    );
+    refuse(&PLAIN.replace("gpus = 4", "slots = 4"), "export mpijob digits -np 8", &["how many GPUs"]);
+    let unequal = format!("{PLAIN}[[node]]\nhost = \"big\"\ngpus = 8\n");
+    refuse(&unequal, "export mpijob digits -np 8", &["differ in their GPUs (gpu1: 4, gpu2: 4, big: 8)", "--on"]);
+    let env = format!("{PLAIN}[[node]]\nhost = \"other\"\nenv = {{ A = \"1\" }}\n");
+    refuse(&env, "export mpijob digits -np 8", &["the variables of other differ from those of gpu1"]);
+    refuse(SLURM, "--on gpu1 export sbatch digits -np 8", &["gpu1"]);
+    refuse(SLURM, "export sbatch digits -np 8 --sbatch=--array=1-2", &["--array=1-2"]);
+    let dir = directory(&unequal, "");
+    exported(dir.path(), "--on !big export mpijob digits -np 8");
+    exported(dir.path(), "export mpijob digits -np 8 --gpus-per-node 2");
+}
+
+#[test]
+fn a_project_that_is_no_few_texts_needs_another_place() {
+    let dir = directory(PLAIN, "");
+    let refused = |words: &str| {
+        let Written { err, code, .. } = hvdctl(dir.path(), "export mpijob digits -np 8");
+        assert_eq!(code, Some(2), "{err}");
+        for word in [words, "--pvc NAME", "--project-in-image"] {
+            assert!(err.contains(word), "no {word:?} in {err}");
+        }
+    };
+    write(dir.path(), "digits/data.npy", "\0");
+    refused("data.npy is binary");
+    fs::remove_file(dir.path().join("digits/data.npy")).unwrap();
+    write(dir.path(), "digits/large.txt", &"x".repeat(1_000_000));
+    refused("a ConfigMap at most");
+    write(dir.path(), "digits/.hvdctlignore", "*.txt\n");
+    valid(&exported(dir.path(), "export mpijob digits -np 8").0);
+    write(dir.path(), "digits/a,b", "");
+    refused("kubectl reads no file named a,b");
+    exported(dir.path(), "export mpijob digits -np 8 --pvc data");
+}
+
+#[test]
+fn names_are_those_that_kubernetes_takes() {
+    let dir = directory(PLAIN, "");
+    for (name, expected) in
+        [("a".repeat(64), "aaaaa"), ("4GPUs.v1".to_owned(), "job-4gpus-v1-"), ("A_b".to_owned(), "a-b")]
+    {
+        for kind in ["mpijob", "jobset --launcher torchrun"] {
+            let (text, err) = exported(dir.path(), &format!("export {kind} digits -np 8 --name {name}"));
+            let document = valid(&text);
+            let found = document["metadata"]["name"].as_str().unwrap();
+            assert!(found.starts_with(expected) && found.len() <= 63 - 15, "{found}");
+            assert!(err.contains(&format!("warning: the job is named {found}: Kubernetes refuses")), "{err}");
+        }
+    }
+}
+
+/// Stand-ins for Slurm's commands and launchers: three nodes, of which the first has two tasks and the others one each.
+const STAND_INS: [(&str, &str); 6] = [
+    ("scontrol", "#!/bin/sh\necho \"scontrol $*\" >>\"$LOG\"\nprintf 'n1\\nn2\\nn3\\n'\n"),
+    ("scancel", "#!/bin/sh\necho \"scancel $*\" >>\"$LOG\"\nkill -TERM \"$(cat \"$LOG.step\")\"\n"),
+    (
+        "srun",
+        "#!/bin/bash\necho \"srun ${*//$'\\n'/ }\" >>\"$LOG\"\nper=2 tasks=1\n\
+         while [ $# -gt 0 ]; do case $1 in --ntasks=*) tasks=${1#*=} ;; --ntasks-per-node=1) per=1 ;; -*) ;; *) break ;; esac; shift; done\n\
+         for ((rank = 0; rank < tasks; rank++)); do\n\
+         if [ \"$per\" = 1 ]; then node=$rank local=0; else node=$((rank < 2 ? 0 : rank - 1)) local=$((rank == 1)); fi\n\
+         SLURM_PROCID=$rank SLURM_NODEID=$node SLURM_LOCALID=$local \"$@\" || exit\ndone\n",
+    ),
+    ("torchrun", "#!/bin/sh\necho \"torchrun $*\" >>\"$LOG\"\n"),
+    ("mpirun", "#!/bin/sh\necho \"mpirun $*\" >>\"$LOG\"\n"),
+    (
+        "horovodrun",
+        "#!/bin/sh\necho \"horovodrun $*\" >>\"$LOG\"\nssh -o A=b -p 22 n2 'echo \"on n2: $X\" >>\"$LOG\"'\n",
+    ),
+];
+
+/// Runs a script with stand-ins, and returns its exit code and what they were started with.
+fn run(dir: &Path, script: &str) -> (Option<i32>, String) {
+    let bin = dir.join("bin");
+    for (name, text) in STAND_INS {
+        write(&bin, name, text);
+        fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let (log, file) = (dir.join("log"), dir.join("script"));
+    let _ = fs::remove_file(&log);
+    // the user's own lines, for programs that are not here
+    fs::write(&file, script.replace("module load CUDA\nsource ~/venv/bin/activate\n", "")).unwrap();
+    let mut bash = Command::new("bash");
+    bash.arg(file)
+        .current_dir(dir)
+        .env("LOG", &log)
+        .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    for (name, value) in [("SLURM_JOB_ID", "77"), ("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_TASKS_PER_NODE", "2,1(x2)")]
+    {
+        bash.env(name, value);
+    }
+    let done = bash.output().unwrap();
+    let err = String::from_utf8_lossy(&done.stderr).into_owned();
+    (done.status.code(), fs::read_to_string(&log).unwrap_or_default() + &err)
+}
+
+#[test]
+fn a_batch_script_starts_every_launcher() {
+    let dir = directory(SLURM, "");
+    let program = "sh -c 'echo \"$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR:$MASTER_PORT $TF_CONFIG $JAX_PROCESS_ID $X\" >>\"$LOG\"'";
+    for launcher in ["env", "torchrun", "srun", "mpirun", "horovodrun"] {
+        let (text, err) = exported(
+            dir.path(),
+            &format!(
+                "export sbatch digits -np 4 --launcher {launcher} -e X=$y -e HF_TOKEN --sbatch=--mem=4G -- {program}"
+            ),
+        );
+        assert!(err.contains("warning: set HF_TOKEN before sbatch"), "{err}");
+        insta::assert_snapshot!(format!("sbatch_{launcher}"), text);
+        shellcheck(&text);
+        let (code, log) = run(dir.path(), &text);
+        assert!(code != Some(0) && log.contains("HF_TOKEN: set it before sbatch"), "{log}");
+        let (code, log) = run(dir.path(), &format!("HF_TOKEN=x\n{text}"));
+        assert_eq!(code, Some(0), "{launcher}: {log}");
+        let ran: Vec<&str> =
+            log.lines().filter(|line| !line.starts_with("srun") && !line.starts_with("scontrol")).collect();
+        let config = |rank: u32| {
+            format!(
+                "{{\"cluster\":{{\"worker\":[\"n1:20077\",\"n1:20078\",\"n2:20077\",\"n3:20077\"]}},\"task\":{{\"type\":\"worker\",\"index\":{rank}}}}}"
+            )
+        };
+        let rank =
+            |rank, local, size, node| format!("{rank} {local} 4 {size} {node} n1:20077 {} {rank} $y", config(rank));
+        let expected = match launcher {
+            "env" => vec![rank(0, 0, 2, 0), rank(1, 1, 2, 0), rank(2, 0, 1, 1), rank(3, 0, 1, 2)],
+            "torchrun" => (0..3)
+                .map(|node| {
+                    let ranks = if node == 0 { 2 } else { 1 };
+                    format!(
+                        "torchrun --nnodes 3 --node_rank {node} --nproc_per_node {ranks} --master_addr n1 --master_port 20077 \
+                         --max_restarts 0 --no_python {}",
+                        program.replace('\'', "")
+                    )
+                })
+                .collect(),
+            "srun" => vec!["     :   $y".to_owned(); 4],
+            "mpirun" => vec![format!(
+                "mpirun -np 4 --map-by slot --bind-to none -x PYTHONUNBUFFERED -x HF_TOKEN -x X {}",
+                program.replace('\'', "")
+            )],
+            _ => vec![
+                format!(
+                    "horovodrun --gloo -np 4 -H n1:2,n2:1,n3:1 --disable-cache --start-timeout 120 {}",
+                    program.replace('\'', "")
+                ),
+                "on n2: $y".to_owned(),
+            ],
+        };
+        assert_eq!(ran, expected, "{launcher}");
+    }
+}
+
+#[test]
+fn a_batch_script_starts_ranks_again_and_ends_them_in_time() {
+    let dir = directory(SLURM, "launcher = \"srun\"\n");
+    let (text, _) =
+        exported(dir.path(), "export sbatch digits -np 1 --restarts 2 -- sh -c 'echo failed >>\"$LOG\"; exit 7'");
+    let (code, log) = run(dir.path(), &text.replace("pause=2", "pause=0"));
+    assert_eq!((code, log.matches("failed\n").count()), (Some(7), 3), "{log}");
+    assert!(log.contains("exit code 7; restart 2 of 2"), "{log}");
+    // the ranks save after the signal
+    let program = "trap \"echo saved >>$LOG; exit 0\" TERM; echo $$ >$LOG.step; kill -USR2 $PPID_OF_SCRIPT; while :; do sleep 0.05; done";
+    let (text, _) = exported(dir.path(), &format!("export sbatch digits -np 1 --restarts 2 -- sh -c '{program}'"));
+    let (code, log) = run(dir.path(), &text.replace("\nending=\n", "\nexport PPID_OF_SCRIPT=$$\nending=\n"));
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("scancel --signal=TERM 77\n") && log.contains("saved\n"), "{log}");
+    assert_eq!(log.matches("srun ").count(), 1, "{log}");
+}
+
+#[track_caller]
+fn shellcheck(script: &str) {
+    use std::io::Write as _;
+    let mut child = Command::new("shellcheck")
+        .args(["--norc", "-e", "SC1090,SC1091,SC2016", "-s", "bash", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert!(done.status.success(), "{}\n{script}", String::from_utf8_lossy(&done.stdout));
+}
