@@ -6,6 +6,10 @@ use clap::{Args, ValueHint};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
+/// The options that say how a notebook is started.
+const NEW: [&str; 11] =
+    ["launcher", "controller", "gloo", "mpi", "sbatch", "env", "env_file", "gpus_per_node", "name", "no_setup", "wait"];
+
 /// Options of `notebook`.
 #[derive(Debug, Args)]
 pub struct Notebook {
@@ -21,6 +25,9 @@ pub struct Notebook {
     /// Open it in the browser of this machine
     #[arg(long)]
     pub open: bool,
+    /// Open a running notebook again, after its terminal or the connection was lost
+    #[arg(long, value_name = "JOB", conflicts_with_all = NEW)]
+    pub attach: Option<String>,
     /// Leave what was written on the nodes: hvdctl fetch fetches it
     #[arg(long)]
     pub no_fetch: bool,

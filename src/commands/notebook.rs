@@ -15,12 +15,14 @@ use crate::event::Message;
 use crate::inventory::{Bind, LauncherName};
 use crate::job::fetch::{FetchOptions, after};
 use crate::job::supervision::WatchOptions;
+use crate::job::{manage, node_log, watch};
 use crate::launch::hints::{FailedProgram, KnownProject};
-use crate::launch::placement::{MapBy, RankCount};
+use crate::launch::placement::{MapBy, Placement, RankCount};
 use crate::launch::{self, env_file};
 use crate::random;
 use crate::record::JobState;
 use crate::record::frames::Frame;
+use crate::record::list::Newest;
 use crate::record::outcome::JobOutcome;
 use crate::secret::Secret;
 use crate::slurm;
@@ -28,10 +30,11 @@ use crate::start::in_worker::check_modules;
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ProjectRequest, ResourceRequest};
 use crate::sync::project;
-use page::{Page, local_port, ready_port};
+use crate::text::argument::ProgramArgument;
+use page::{Page, local_port};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// What every rank of the job runs, and what its cells use.
 const PROGRAM: &str = "notebook.py";
@@ -50,6 +53,9 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
         return Err(Error::usage("the project is your home directory", "name the directory of a project"));
     }
     let port = local_port(options.port.map(Into::into))?;
+    if let Some(job) = &options.attach {
+        return again(options, job, &root, port, context).await;
+    }
     let command = project::command(&root, vec!["python3".into()])?;
     let (title, command, of_project) = (Some(options.name.clone()), command.argv, command.launcher);
     let project = ProjectRequest { title, root, name: None, command, is_default_command: false };
@@ -72,35 +78,62 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     let program = format!("{}/{}/{PROGRAM}", context.target.cluster().jobs_dir, plan.id);
     plan.program.command = ["python3", &program, "serve"].map(Into::into).to_vec();
 
-    let (sender, ready) = oneshot::channel();
-    let mut sender = Some(sender);
-    let mut on_frame = |_: &str, frame: &Frame| {
-        if let Some(port) = ready_port(frame)
-            && let Some(sender) = sender.take()
-        {
-            let _ = sender.send(port);
-        }
+    let page = Page { here: port, token: &token, open: options.open, master: &plan.hosts.launcher.observed.member };
+    let job = async |on_frame: &mut dyn FnMut(&str, &Frame)| job_start::start(&plan, context, on_frame).await;
+    let ended = page.while_open(job, context).await;
+    let nodes = plan.hosts.observed().map(|observed| observed.name().to_owned());
+    let notebook = Notebook {
+        id: &plan.id,
+        placement: &plan.placement,
+        of_job: context.target.only(nodes),
+        command: &plan.program.command,
+        root: &root,
+        fetches: !options.no_fetch,
     };
-    let serving = async {
-        if let Ok(there) = ready.await {
-            let page = Page { here: port, there, token: &token, open: options.open };
-            // the port is closed when the job has ended
-            let _open = page.serve(&plan, context).await;
-            std::future::pending::<()>().await;
-        }
-        std::future::pending().await
+    notebook.finish(ended, context).await
+}
+
+/// Opens the page of a notebook that runs.
+async fn again(
+    options: &cli::Notebook,
+    job: &str,
+    root: &Path,
+    port: u16,
+    context: &Context,
+) -> Result<Outcome, Error> {
+    let Context { target, fleet, events, session, verbose, .. } = context;
+    let cancellation = &session.cancellation;
+    let jobs = cancellation.run(manage::list(target, fleet, events)).await?;
+    let job = jobs.find_readable(Some(job), Newest::Program)?;
+    let no_notebook = |why: &str| {
+        let hint = "hvdctl jobs shows those that run; hvdctl notebook starts one";
+        Err(Error::usage(format!("job {} ({}) {why}", job.id, job.name), hint))
     };
-    let ended = tokio::select! {
-        ended = job_start::start(&plan, context, &mut on_frame) => ended,
-        () = serving => unreachable!("it waits for the job"),
+    if job.is_over() {
+        return no_notebook("has ended");
+    }
+    let master = jobs.nodes_of(job)?.launcher;
+    let reading = node_log::read_file(&master, target.cluster(), &job.id, "env.json");
+    let env = cancellation.run(async { Ok(reading.await?) }).await?;
+    let Some(token) = serde_json::from_slice::<Value>(&env).ok().and_then(|env| env[TOKEN].as_str().map(str::to_owned))
+    else {
+        return no_notebook("is no notebook");
     };
-    let ended = match ended {
-        Err(Error::Signal(INTERRUPT)) => {
-            JobOutcome { state: JobState::Stopped, ..JobOutcome::running(&plan.id, &plan.placement) }
-        }
-        ended => ended?,
+    let page = Page { here: port, token: &token, open: options.open, master: &master };
+    let watch = WatchOptions { output: *verbose > 0, launcher_output: *verbose > 1, ..WatchOptions::default() };
+    let following = async |on_frame: &mut dyn FnMut(&str, &Frame)| {
+        watch::attach(&jobs, job, watch, events, cancellation.signal(), on_frame).await
     };
-    finish(ended, &plan, (&root, options.no_fetch), context).await
+    let ended = page.while_open(following, context).await;
+    let notebook = Notebook {
+        id: &job.id,
+        placement: &job.placement,
+        of_job: target.only(job.nodes.clone()),
+        command: &job.command,
+        root,
+        fetches: !options.no_fetch,
+    };
+    notebook.finish(ended, context).await
 }
 
 /// Returns how the job is run.
@@ -151,28 +184,49 @@ async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
     session.cancellation.run(check_modules(&nodes, target.cluster(), needed, events)).await
 }
 
-/// Fetches what was written to the project, and returns the result.
-async fn finish(
-    ended: JobOutcome,
-    plan: &JobPlan,
-    (root, no_fetch): (&Path, bool),
-    context: &Context,
-) -> Result<Outcome, Error> {
-    let of_job = context.target.only(plan.hosts.observed().map(|observed| observed.name().to_owned()));
-    let fetched = match no_fetch {
-        true => {
-            context.events.note(Message::from("what was written is on the nodes").hint("hvdctl fetch"));
-            None
+/// A notebook whose job was followed.
+struct Notebook<'a> {
+    id: &'a str,
+    placement: &'a Placement,
+    of_job: Target,
+    command: &'a [ProgramArgument],
+    /// The project here.
+    root: &'a Path,
+    fetches: bool,
+}
+
+impl Notebook<'_> {
+    /// Fetches what was written to the project, and returns the result.
+    async fn finish(self, ended: Result<JobOutcome, Error>, context: &Context) -> Result<Outcome, Error> {
+        let events = &context.events;
+        let ended = match ended {
+            Err(Error::Signal(INTERRUPT)) => {
+                JobOutcome { state: JobState::Stopped, ..JobOutcome::running(self.id, self.placement) }
+            }
+            Ok(ended) => ended,
+            Err(error) => {
+                events.note(Message::from("what was written is on the nodes").hint(format!(
+                    "hvdctl fetch {0}; if it still runs, hvdctl notebook --attach {0} opens it again",
+                    self.id
+                )));
+                return Err(error);
+            }
+        };
+        let fetched = match self.fetches {
+            true => Some(fetch_written(self.id, &self.of_job, self.root, context).await),
+            false => {
+                events
+                    .note(Message::from("what was written is on the nodes").hint(format!("hvdctl fetch {}", self.id)));
+                None
+            }
+        };
+        if ended.state == JobState::Stopped {
+            return Ok(job_end::with_verdict(Verdict::Done, ended, fetched));
         }
-        false => Some(fetch_written(&ended.id, &of_job, root, context).await),
-    };
-    if ended.state == JobState::Stopped {
-        return Ok(job_end::with_verdict(Verdict::Done, ended, fetched));
+        let launcher = launch::launcher(LauncherName::Env, None);
+        let failed = FailedProgram { command: self.command, project: KnownProject::None, directory: None };
+        job_end::outcome(ended, fetched, launcher, &failed, events)
     }
-    let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
-    let directory = context.target.cluster().project_directory(&plan.program.name);
-    let failed = FailedProgram { command: &plan.program.command, project: KnownProject::None, directory };
-    job_end::outcome(ended, fetched, launcher, &failed, &context.events)
 }
 
 /// Fetches the files that were written since the notebook began into the project, or next to it if they have changed

@@ -6,6 +6,7 @@ use crate::cluster::member::Member;
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
+use crate::inventory::Cluster;
 use crate::record::frames::{Frame, Parser};
 use crate::text::units::human;
 use crate::transport::node::{Process, Script};
@@ -28,6 +29,9 @@ const WINDOW: u64 = 256 << 10;
 
 /// The time between two signs of life of a node's follower.
 const PULSE: Duration = Duration::from_secs(3);
+
+/// The most bytes of another file.
+const MOST_OF_FILE: u64 = 1 << 20;
 
 const OPERATION: &str = "read the job's log";
 
@@ -245,6 +249,16 @@ impl NodeLog {
         let skew = transport.within(skew(&mut process), operation, transport.limit()).await?;
         Ok((process, skew))
     }
+}
+
+/// Returns a file of the directory of a job; nothing if it is not there.
+///
+/// # Errors
+/// The node's message.
+pub async fn read_file(member: &Member, cluster: &Cluster, id: &str, file: &str) -> Result<Vec<u8>, NodeError> {
+    let script = Script::new(PIECE_OF).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("file", file);
+    let script = script.with("offset", "0").with("length", &MOST_OF_FILE.to_string());
+    member.transport.script(&script, "read a file of the job").await
 }
 
 /// Reads what `job/size.sh` prints.

@@ -1,10 +1,10 @@
 //! JupyterLab as a browser reaches it: the port here, where it is reported, and the browser.
 
+use crate::cluster::member::Member;
 use crate::commands::Context;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Message};
 use crate::record::frames::{Frame, FrameKind};
-use crate::start::plan::JobPlan;
 use serde::Deserialize;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// Ports here that are tried, Jupyter's own first.
@@ -42,7 +43,7 @@ struct Ready {
 }
 
 /// Returns the port on the master, if a frame reports it.
-pub fn ready_port(frame: &Frame) -> Option<u16> {
+fn ready_port(frame: &Frame) -> Option<u16> {
     match &frame.kind {
         FrameKind::Stdout(line) if frame.rank == 0 => {
             serde_json::from_slice::<Ready>(line).ok().map(|ready| ready.notebook_port)
@@ -55,33 +56,61 @@ pub fn ready_port(frame: &Frame) -> Option<u16> {
 pub struct Page<'a> {
     /// The port of this machine.
     pub here: u16,
-    /// The port of the master.
-    pub there: u16,
     /// What a request has to have.
     pub token: &'a str,
     /// Whether a browser is opened.
     pub open: bool,
+    /// The node of JupyterLab.
+    pub master: &'a Member,
 }
 
 impl Page<'_> {
-    /// Forwards the port, reports where JupyterLab is and opens a browser. What fails is only reported: the job goes
-    /// on. Returns what has to be kept.
-    pub async fn serve(&self, plan: &JobPlan, context: &Context) -> Option<impl Sized + use<>> {
-        let (events, master) = (&context.events, &plan.hosts.launcher.observed);
-        let transport = &master.member.transport;
-        let forward = match transport.reach(self.here, self.there, FORWARD).await {
+    /// Follows the job with what is done about each frame, and has the page open from when JupyterLab answers until the
+    /// job has ended.
+    pub async fn while_open<T>(
+        &self,
+        job: impl AsyncFnOnce(&mut dyn FnMut(&str, &Frame)) -> T,
+        context: &Context,
+    ) -> T {
+        let (sender, ready) = oneshot::channel();
+        let mut sender = Some(sender);
+        let mut on_frame = |_: &str, frame: &Frame| {
+            if let Some(port) = ready_port(frame)
+                && let Some(sender) = sender.take()
+            {
+                let _ = sender.send(port);
+            }
+        };
+        let serving = async {
+            let _open = match ready.await {
+                Ok(there) => self.serve(there, context).await,
+                Err(_) => None,
+            };
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            ended = job(&mut on_frame) => ended,
+            () = serving => unreachable!("it waits for the job"),
+        }
+    }
+
+    /// Forwards the port to that of the node, reports where JupyterLab is and opens a browser. What fails is only
+    /// reported: the job goes on. Returns what has to be kept.
+    async fn serve(&self, there: u16, context: &Context) -> Option<impl Sized + use<>> {
+        let events = &context.events;
+        let forward = match self.master.transport.reach(self.here, there, FORWARD).await {
             Ok(forward) => forward,
             Err(error) => {
                 events.warn(error.hint("Ctrl-C ends the notebook; try another port with --port PORT"));
                 return None;
             }
         };
-        let port = forward.as_ref().map_or(self.there, |forward| forward.port);
+        let port = forward.as_ref().map_or(there, |forward| forward.port);
         if !answers(port).await {
             let cause = "nothing answers: sshd allows no connection to 127.0.0.1 of the node";
             let hint = "AllowTcpForwarding in sshd_config, or `restrict`, `no-port-forwarding` or `permitopen` in \
                         authorized_keys of the login may forbid it; Ctrl-C ends the notebook";
-            events.warn(NodeError::failed(master.name(), FORWARD, cause).hint(hint));
+            events.warn(NodeError::failed(&self.master.node.name, FORWARD, cause).hint(hint));
             return None;
         }
         let url = format!("http://127.0.0.1:{port}/lab?token={}", self.token);

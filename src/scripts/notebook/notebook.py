@@ -150,7 +150,7 @@ def wait_until_ready(child, port, token):
         if time.monotonic() > until:
             print("JupyterLab does not answer within %d s" % START_LIMIT, file=sys.stderr, flush=True)
             child.kill()
-        elif status(port, token) == 200:
+        elif is_own(port) and status(port, token) == 200:
             if status(port, None) in (401, 403):
                 return True
             print("JupyterLab answers without the token: its configuration in the image allows that", file=sys.stderr, flush=True)
@@ -159,6 +159,14 @@ def wait_until_ready(child, port, token):
             time.sleep(0.1)
         child.poll()
     return False
+
+
+def is_own(port):
+    """Whether a process of this user listens on a port of 127.0.0.1: another user could take the one that was free a moment ago, and get
+    the token. What was started for the port itself ends if it is taken."""
+    with open("/proc/net/tcp") as file:
+        lines = [line.split() for line in file]
+    return any(line[1] == "0100007F:%04X" % port and line[3] == "0A" and int(line[7]) == os.getuid() for line in lines[1:])
 
 
 def status(port, token):

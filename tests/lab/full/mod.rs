@@ -10,16 +10,17 @@ mod guides;
 mod keras;
 mod machines;
 mod notebook;
+mod spark;
 mod unequal;
 mod variants;
 
-use crate::process::{run, s};
+use crate::process::{Done, run, s};
 use crate::state::{Lab, no_job_is_left};
 use std::path::Path;
 
-/// Trains an example, and checks the accuracy in the last line with this prefix.
+/// Trains an example, and checks the accuracy in the last line with this prefix. Returns what it printed.
 #[track_caller]
-fn learns(lab: &Lab, example: &str, ranks: &str, line: &str) {
+fn learns(lab: &Lab, example: &str, ranks: &str, line: &str) -> Done {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(example);
     let done = run(lab.command(&["train", example.to_str().unwrap(), "-np", ranks]), s(400)).code(0);
     let start = format!("[0 node1] {line} ");
@@ -27,4 +28,5 @@ fn learns(lab: &Lab, example: &str, ranks: &str, line: &str) {
     let accuracy: f64 = last[start.len()..].split_whitespace().next().unwrap().parse().unwrap();
     assert!(accuracy >= 0.95, "{last}");
     no_job_is_left();
+    done
 }

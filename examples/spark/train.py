@@ -1,0 +1,210 @@
+"""Handwritten digits, trained by PyTorch on a Spark cluster of its own: the ranks of this job.
+
+Rank 0 is Spark's master and the driver; every rank, rank 0 too, is a worker with the cores and memory of the rank. The driver grades the
+executors by a short task, and trains with TorchDistributor on all of them. The data are the 1,797 images that come with scikit-learn.
+"""
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+START_LIMIT = 180  # seconds for the master to answer, and for all workers to register
+GRADE_SECONDS = 0.5
+
+
+def spark_home():
+    """Spark's directory. Ends the program if the image has no Spark or no Java."""
+    java = os.environ.get("JAVA_HOME")
+    if not (os.path.exists(os.path.join(java, "bin", "java")) if java else shutil.which("java")):
+        sys.exit("there is no Java runtime in this image, which Spark needs: run without --no-setup, or install a JRE in the image")
+    try:
+        import pyspark
+    except ImportError:
+        sys.exit("there is no pyspark in this image: run without --no-setup, or put the lines of `setup` in hvdctl.toml into the image")
+    return os.path.dirname(pyspark.__file__)
+
+
+def own_address(master):
+    """The address of this node from which the master is reached."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((master, 9))
+        return probe.getsockname()[0]
+
+
+def memory_mib():
+    """The memory of this rank in MiB: its share of half of the node's, or of the container's."""
+    with open("/proc/meminfo") as file:
+        total = int(next(line for line in file if line.startswith("MemTotal:")).split()[1]) // 1024
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                total = min(total, int(file.read()) >> 20)
+        except (OSError, ValueError):
+            pass
+    return max(512, total // 2 // int(os.environ["LOCAL_WORLD_SIZE"]))
+
+
+def configure(directory):
+    """Writes Spark's configuration into a directory that only root can enter."""
+    lines = ["spark.ui.enabled false", "spark.ui.showConsoleProgress false"]
+    secret = os.environ.get("SPARK_SECRET")
+    if secret:
+        lines += ["spark.authenticate true", "spark.authenticate.secret " + secret, "spark.network.crypto.enabled true"]
+    with open(os.open(os.path.join(directory, "spark-defaults.conf"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+        file.write("\n".join(lines) + "\n")
+    with open(os.path.join(directory, "log4j2.properties"), "w") as file:
+        file.write("rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\nappender.stderr.type = Console\n"
+                   "appender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\nappender.stderr.layout.type = PatternLayout\n"
+                   "appender.stderr.layout.pattern = %p %c{1}: %m%n%ex\n")
+
+
+def last_lines(directory):
+    """The end of what the master and the workers have logged, for the message of a failure."""
+    with open(os.path.join(directory, "log"), errors="replace") as file:
+        return "".join(file.readlines()[-15:])
+
+
+def answers(address, port):
+    try:
+        socket.create_connection((address, port), timeout=5).close()
+        return True
+    except OSError:
+        return False
+
+
+def wait_for(what, condition, children=()):
+    """Waits until a condition holds. Ends the program after START_LIMIT, or when a process that it needs has ended."""
+    until = time.monotonic() + START_LIMIT
+    while not condition():
+        for child in children:
+            if child.poll() is not None:
+                sys.exit("%s: a process of Spark exited with code %d" % (what, child.returncode))
+        if time.monotonic() > until:
+            sys.exit("%s: not within %d s" % (what, START_LIMIT))
+        time.sleep(0.5)
+
+
+def wait_until_gone(address, port, worker):
+    """Waits until the master has ended. Ends the program if the worker does before."""
+    while answers(address, port):
+        if worker.poll() is not None and answers(address, port):
+            sys.exit("Spark's worker exited with code %d" % worker.returncode)
+        time.sleep(1)
+
+
+def grade(_):
+    """A task: the rounds of a small computation that an executor does in GRADE_SECONDS."""
+    from pyspark import BarrierTaskContext
+    context = BarrierTaskContext.get()
+    context.barrier()  # all executors compute at the same time
+    rounds, until = 0, time.perf_counter() + GRADE_SECONDS
+    while time.perf_counter() < until:
+        sum(number * number for number in range(1000))
+        rounds += 1
+    yield rounds / GRADE_SECONDS, socket.gethostname(), context.getTaskInfos()[context.partitionId()].address
+
+
+def train(epochs):
+    """What TorchDistributor runs on every executor. Returns the accuracy on images that were not trained on."""
+    import torch
+    import torch.distributed as dist
+    import torch.nn.functional as F
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+    from torch.nn.parallel import DistributedDataParallel
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    images, labels = load_digits(return_X_y=True)
+    parts = train_test_split((images / 16).astype("float32"), labels, test_size=0.2, random_state=0, stratify=labels)
+    images, test, labels, test_labels = map(torch.from_numpy, parts)
+    images, labels = images[dist.get_rank()::dist.get_world_size()], labels[dist.get_rank()::dist.get_world_size()]
+    model = DistributedDataParallel(torch.nn.Linear(64, 10))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        accuracy = (model.module(test).argmax(1) == test_labels).float().mean().item()
+    dist.destroy_process_group()
+    return accuracy
+
+
+def drive(master, address, size, children, options):
+    """The driver, on rank 0. Returns the accuracy."""
+    from pyspark.ml.torch.distributor import TorchDistributor
+    from pyspark.sql import SparkSession
+    session = (SparkSession.builder.master(master).appName("digits")
+               .config("spark.driver.host", address).config("spark.driver.bindAddress", address)
+               .config("spark.executor.memory", options.executor_memory)
+               .config("spark.scheduler.minRegisteredResourcesRatio", "1.0").getOrCreate())
+    try:
+        context = session.sparkContext
+        executors = context._jsc.sc().getExecutorMemoryStatus
+        # the driver is one of them
+        wait_for("%d executors" % size, lambda: executors().size() == size + 1, children)
+        graded = sorted(context.parallelize(range(size), size).barrier().mapPartitions(grade).collect(), reverse=True)
+        print("executors, the fastest first:", flush=True)
+        for speed, host, executor in graded:
+            print("  %-20s %s %6.0f rounds/s" % (host, executor, speed), flush=True)
+        accuracy = TorchDistributor(num_processes=size, local_mode=False, use_gpu=False).run(train, options.epochs)
+        print("test accuracy %.4f with %d executors" % (accuracy, size), flush=True)
+        return accuracy
+    finally:
+        session.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--executor-memory", default="1g", help="as Spark writes it; at most that of a rank")
+    parser.add_argument("--target-accuracy", type=float, default=0.0, help="exit 1 if the final accuracy is below")
+    options = parser.parse_args()
+    home, rank, size = spark_home(), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if "SPARK_SECRET" not in os.environ and rank == 0:
+        print("Spark asks for no secret: who reaches this node's network can use the cluster while the job runs. "
+              "-e SPARK_SECRET=$(openssl rand -hex 16) closes it", flush=True)
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    master, here = "spark://%s:%d" % (address, port), own_address(address)
+    cores = os.environ.get("OMP_NUM_THREADS", "1")  # hvdctl's figure for each rank of the node
+    children = []
+    with tempfile.TemporaryDirectory() as directory:
+        configure(directory)
+        os.environ.update(SPARK_HOME=home, SPARK_CONF_DIR=directory, SPARK_LOCAL_IP=here, SPARK_NO_DAEMONIZE="1",
+                          PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_DIRS=directory)
+
+        def start(name, *arguments):
+            program = [os.path.join(home, "bin", "spark-class"), "org.apache.spark.deploy." + name, "--webui-port", "0", "--host", here]
+            with open(os.path.join(directory, "log"), "ab") as log:
+                children.append(subprocess.Popen(program + list(arguments), stdout=log, stderr=log))
+
+        try:
+            if rank == 0:
+                start("master.Master", "--port", str(port))
+            wait_for("Spark's master at %s:%d" % (address, port), lambda: answers(address, port), children)
+            start("worker.Worker", "--cores", cores, "--memory", "%dm" % memory_mib(), "--work-dir", directory, master)
+            if rank > 0:
+                # until the driver has ended, and the master with it
+                wait_until_gone(address, port, children[-1])
+            elif drive(master, here, size, children, options) < options.target_accuracy:
+                sys.exit("the accuracy is below the target of %g" % options.target_accuracy)
+        except BaseException:
+            print(last_lines(directory), file=sys.stderr, flush=True)
+            raise
+        finally:
+            for child in reversed(children):
+                child.terminate()
+            for child in children:
+                try:
+                    child.wait(10)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+
+
+if __name__ == "__main__":
+    main()
