@@ -265,6 +265,8 @@ fn a_typo_is_no_valid_field() {
 #[test]
 fn values_stay_texts() {
     let values = [
+        "<<",
+        "2026-01-01T00:00:00Z",
         "yes",
         "off",
         "y",
@@ -341,7 +343,7 @@ fn what_has_no_equivalent_is_refused_or_named() {
     refuse(PLAIN, "export mpijob digits -np 8 --launcher srun", &["launcher of Slurm", "hvdctl export sbatch"]);
     refuse(PLAIN, "export mpijob digits -np 2:8", &["elastic jobs"]);
     refuse(PLAIN, "export sbatch digits -np 2:8", &["elastic jobs"]);
-    refuse(PLAIN, "export mpijob digits -np 7", &["7 ranks on 4 slots of each pod", "-np 4 or 8"]);
+    refuse(PLAIN, "export mpijob digits -np 7", &["7 ranks do not fill 2 pods with 4 slots each", "-np 4 or 8"]);
     refuse(PLAIN, "export mpijob digits -np 8 --project-in-image", &["--tag REGISTRY/NAME:TAG"]);
     refuse(PLAIN, "export mpijob digits -np 8 --tag a/b:1", &["leave out --tag"]);
     refuse(PLAIN, "export mpijob digits -np 8 --pvc A_b", &["no PersistentVolumeClaim has this name"]);

@@ -23,7 +23,7 @@ impl<T: Into<String>> From<T> for YamlText {
 
 impl Serialize for YamlText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let is_number_like = self.0.chars().all(|c| c.is_ascii_hexdigit() || "_:.+-=xXoO".contains(c));
+        let is_number_like = self.0.chars().all(|c| c.is_ascii_hexdigit() || "_:.+-=<xXoOtTzZ ".contains(c));
         if is_number_like {
             DoubleQuoted(self.0.as_str()).serialize(serializer)
         } else {

@@ -6,7 +6,7 @@
 use super::gaps::{OtherScheduler, missing};
 use super::{ExportRequest, Exported, ExportedVariable, comment};
 use crate::error::Error;
-use crate::inventory::{Controller, Gpus, LauncherName, Slurm};
+use crate::inventory::{Controller, Gpus, LauncherName, Node, Slurm};
 use crate::launch::placement::MapBy;
 use crate::node::network::known_slots;
 use crate::start::slurm::options::options;
@@ -70,6 +70,13 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let mut warnings = Vec::new();
     if !secrets.is_empty() {
         warnings.push(format!("set {} before sbatch, which passes your environment on", secrets.join(", ")));
+    }
+    let is_unknown = |node: &Node| matches!(node.gpus, Gpus::Auto | Gpus::All);
+    if !is_of_slurm && slurm.gres.is_none() && request.nodes.iter().any(is_unknown) {
+        warnings.push(
+            "the inventory does not say how many GPUs a node has, and the script asks for none: --gpus-per-node K does"
+                .to_owned(),
+        );
     }
     let commands = vec!["sbatch FILE".to_owned()];
     Ok(Exported { name: request.name.to_owned(), text, missing, warnings, commands })

@@ -33,9 +33,9 @@ pub(super) fn shape(request: &ExportRequest<'_>, one_rank_each: bool) -> Result<
         let smaller = ranks / slots * slots;
         return Err(Error::usage(
             format!(
-                "{} on {} leave one pod with fewer ranks, and all pods of a job are alike",
+                "{} do not fill {} with {slots} slots each, and all pods of a job are alike",
                 count(ranks as usize, "rank"),
-                count(slots as usize, "slot of each pod").replace("slot of each pods", "slots of each pod")
+                count(pods as usize, "pod"),
             ),
             format!("-np {smaller} or {} fill all pods; --slots K changes the ranks of each", smaller + slots),
         ));

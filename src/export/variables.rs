@@ -28,7 +28,7 @@ pub fn variables(
         let mut all: BTreeMap<String, ExportedVariable> =
             names.map(|name| (name.clone(), ExportedVariable::Secret)).collect();
         let own = node.container.env.iter();
-        all.extend(own.map(|(name, value)| (name.clone(), ExportedVariable::Value(value.clone()))));
+        all.extend(own.map(|(name, value)| (name.clone(), of_value(name, Some(value)))));
         all
     };
     let mut all = nodes.first().map(of_node).unwrap_or_default();
@@ -42,16 +42,49 @@ pub fn variables(
         ));
     }
     all.extend(file.into_iter().map(|name| (name, ExportedVariable::Secret)));
-    let value = |(name, value): &GivenVariable| {
-        let value = value.clone().filter(|_| !is_secret(name));
-        (name.clone(), value.map_or(ExportedVariable::Secret, ExportedVariable::Value))
-    };
-    all.extend(given.iter().map(value));
+    all.extend(given.iter().map(|(name, value)| (name.clone(), of_value(name, value.as_ref()))));
     Ok(all)
+}
+
+/// Returns a variable with its value, unless there is none or it is named like a secret.
+fn of_value(name: &str, value: Option<&String>) -> ExportedVariable {
+    let value = value.filter(|_| !is_secret(name));
+    value.map_or(ExportedVariable::Secret, |value| ExportedVariable::Value(value.clone()))
 }
 
 /// Returns whether a variable is named like a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET.iter().any(|part| name.contains(part)) || name.ends_with("_KEY") || name == "KEY"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Inventory;
+
+    #[test]
+    fn values_that_may_be_secret_are_left_out() {
+        let mut node = Inventory::local("node1", "app").nodes.remove(0);
+        node.container.env_file = Some("e".into());
+        for (name, value) in [("A", "1"), ("B", "2"), ("DB_PASSWORD", "hidden")] {
+            node.container.env.insert(name.into(), value.into());
+        }
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
+        let files = BTreeMap::from([(PathBuf::from("e"), names(&["A", "C"]))]);
+        let given = [("E", Some("5")), ("F", None), ("HF_TOKEN", Some("hidden")), ("MONKEY", Some("6"))];
+        let given = given.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
+        let found = variables(&[node.clone(), node.clone()], &files, names(&["B", "D"]), &given).unwrap();
+        let shown: Vec<String> = found
+            .iter()
+            .map(|(name, value)| match value {
+                ExportedVariable::Value(value) => format!("{name}={value}"),
+                ExportedVariable::Secret => name.clone(),
+            })
+            .collect();
+        assert_eq!(shown, ["A=1", "B", "C", "D", "DB_PASSWORD", "E=5", "F", "HF_TOKEN", "MONKEY=6"]);
+        let other = Node { name: "node2".into(), ..Inventory::local("node2", "app").nodes.remove(0) };
+        let error = variables(&[node, other], &files, names(&[]), &[]).unwrap_err().to_string();
+        assert!(error.starts_with("the variables of node2 differ from those of node1"), "{error}");
+    }
 }
