@@ -1,39 +1,29 @@
 //! `hvdctl notebook`: a job whose first rank is JupyterLab, a port here that leads to it, and what was written to the
 //! project fetched at its end.
 
+mod again;
+mod end;
 mod page;
 
-use super::fetch::{self, FetchDocument};
 use super::image::build::use_image;
 use super::job_start::{self, Allocating};
-use super::{Context, Outcome, job_end};
+use super::{Context, Outcome};
 use crate::cli;
-use crate::cluster::target::Target;
-use crate::document::Document;
-use crate::error::{Error, Verdict};
-use crate::event::Message;
+use crate::error::Error;
 use crate::inventory::{Bind, LauncherName};
-use crate::job::fetch::{FetchOptions, after};
 use crate::job::supervision::WatchOptions;
-use crate::job::{manage, node_log, watch};
-use crate::launch::hints::{FailedProgram, KnownProject};
-use crate::launch::placement::{MapBy, Placement, RankCount};
+use crate::launch::placement::{MapBy, RankCount};
 use crate::launch::{self, env_file};
 use crate::random;
-use crate::record::JobState;
 use crate::record::frames::Frame;
-use crate::record::list::Newest;
-use crate::record::outcome::JobOutcome;
 use crate::secret::Secret;
 use crate::slurm;
 use crate::start::in_worker::check_modules;
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ProjectRequest, ResourceRequest};
 use crate::sync::project;
-use crate::text::argument::ProgramArgument;
+use end::EndedNotebook;
 use page::{Page, local_port};
-use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What every rank of the job runs, and what its cells use.
@@ -41,8 +31,6 @@ const PROGRAM: &str = "notebook.py";
 const NOTEBOOK: &str = include_str!("../scripts/notebook/notebook.py");
 /// The variable by which JupyterLab gets its token.
 const TOKEN: &str = "HVDCTL_NOTEBOOK_TOKEN";
-/// SIGINT, with which a notebook usually ends.
-const INTERRUPT: u8 = 2;
 const WITHOUT_JUPYTER: &str =
     "add this line to hvdctl.toml of the project: setup = [\"python3 -m pip install jupyterlab\"]";
 
@@ -54,7 +42,7 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     }
     let port = local_port(options.port.map(Into::into))?;
     if let Some(job) = &options.attach {
-        return again(options, job, &root, port, context).await;
+        return again::run(options, job, &root, port, context).await;
     }
     let command = project::command(&root, vec!["python3".into()])?;
     let (title, command, of_project) = (Some(options.name.clone()), command.argv, command.launcher);
@@ -82,55 +70,12 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     let job = async |on_frame: &mut dyn FnMut(&str, &Frame)| job_start::start(&plan, context, on_frame).await;
     let ended = page.while_open(job, context).await;
     let nodes = plan.hosts.observed().map(|observed| observed.name().to_owned());
-    let notebook = Notebook {
+    let notebook = EndedNotebook {
         id: &plan.id,
         placement: &plan.placement,
         of_job: context.target.only(nodes),
         command: &plan.program.command,
         root: &root,
-        fetches: !options.no_fetch,
-    };
-    notebook.finish(ended, context).await
-}
-
-/// Opens the page of a notebook that runs.
-async fn again(
-    options: &cli::Notebook,
-    job: &str,
-    root: &Path,
-    port: u16,
-    context: &Context,
-) -> Result<Outcome, Error> {
-    let Context { target, fleet, events, session, verbose, .. } = context;
-    let cancellation = &session.cancellation;
-    let jobs = cancellation.run(manage::list(target, fleet, events)).await?;
-    let job = jobs.find_readable(Some(job), Newest::Program)?;
-    let no_notebook = |why: &str| {
-        let hint = "hvdctl jobs shows those that run; hvdctl notebook starts one";
-        Err(Error::usage(format!("job {} ({}) {why}", job.id, job.name), hint))
-    };
-    if job.is_over() {
-        return no_notebook("has ended");
-    }
-    let master = jobs.nodes_of(job)?.launcher;
-    let reading = node_log::read_file(&master, target.cluster(), &job.id, "env.json");
-    let env = cancellation.run(async { Ok(reading.await?) }).await?;
-    let Some(token) = serde_json::from_slice::<Value>(&env).ok().and_then(|env| env[TOKEN].as_str().map(str::to_owned))
-    else {
-        return no_notebook("is no notebook");
-    };
-    let page = Page { here: port, token: &token, open: options.open, master: &master };
-    let watch = WatchOptions { output: *verbose > 0, launcher_output: *verbose > 1, ..WatchOptions::default() };
-    let following = async |on_frame: &mut dyn FnMut(&str, &Frame)| {
-        watch::attach(&jobs, job, watch, events, cancellation.signal(), on_frame).await
-    };
-    let ended = page.while_open(following, context).await;
-    let notebook = Notebook {
-        id: &job.id,
-        placement: &job.placement,
-        of_job: target.only(job.nodes.clone()),
-        command: &job.command,
-        root,
         fetches: !options.no_fetch,
     };
     notebook.finish(ended, context).await
@@ -182,75 +127,4 @@ async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
     let nodes: Vec<_> = plan.hosts.observed().collect();
     let needed = (&["jupyterlab"][..], WITHOUT_JUPYTER);
     session.cancellation.run(check_modules(&nodes, target.cluster(), needed, events)).await
-}
-
-/// A notebook whose job was followed.
-struct Notebook<'a> {
-    id: &'a str,
-    placement: &'a Placement,
-    of_job: Target,
-    command: &'a [ProgramArgument],
-    /// The project here.
-    root: &'a Path,
-    fetches: bool,
-}
-
-impl Notebook<'_> {
-    /// Fetches what was written to the project, and returns the result.
-    async fn finish(self, ended: Result<JobOutcome, Error>, context: &Context) -> Result<Outcome, Error> {
-        let events = &context.events;
-        let ended = match ended {
-            Err(Error::Signal(INTERRUPT)) => {
-                JobOutcome { state: JobState::Stopped, ..JobOutcome::running(self.id, self.placement) }
-            }
-            Ok(ended) => ended,
-            Err(error) => {
-                events.note(Message::from("what was written is on the nodes").hint(format!(
-                    "hvdctl fetch {0}; if it still runs, hvdctl notebook --attach {0} opens it again",
-                    self.id
-                )));
-                return Err(error);
-            }
-        };
-        let fetched = match self.fetches {
-            true => Some(fetch_written(self.id, &self.of_job, self.root, context).await),
-            false => {
-                events
-                    .note(Message::from("what was written is on the nodes").hint(format!("hvdctl fetch {}", self.id)));
-                None
-            }
-        };
-        if ended.state == JobState::Stopped {
-            return Ok(job_end::with_verdict(Verdict::Done, ended, fetched));
-        }
-        let launcher = launch::launcher(LauncherName::Env, None);
-        let failed = FailedProgram { command: self.command, project: KnownProject::None, directory: None };
-        job_end::outcome(ended, fetched, launcher, &failed, events)
-    }
-}
-
-/// Fetches the files that were written since the notebook began into the project, or next to it if they have changed
-/// in both places.
-async fn fetch_written(id: &str, of_job: &Target, root: &Path, context: &Context) -> Option<Document<FetchDocument>> {
-    let Context { fleet, events, .. } = context;
-    let written = FetchOptions { only_new: true, force: false };
-    let mut fetched = after(of_job, fleet, id, root, written, events).await;
-    if let Err(Error::Check { .. }) = &fetched {
-        let elsewhere = PathBuf::from(format!("notebook-{id}"));
-        if let Err(error) = &fetched {
-            events.warn(format!("{error}\nfetching into {} instead", elsewhere.display()));
-        }
-        fetched = after(of_job, fleet, id, &elsewhere, written, events).await;
-    }
-    match fetched {
-        Ok(report) => {
-            events.note(fetch::summary(&report));
-            report.failed.iter().for_each(|error| events.warn(error));
-            Some(fetch::document(&report))
-        }
-        Err(error) => {
-            events.warn(Message::from(format!("nothing was fetched: {error}")).hint("hvdctl fetch"));
-            None
-        }
-    }
 }

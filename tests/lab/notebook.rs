@@ -136,10 +136,18 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     fs::write(project.join("both.txt"), "again\n").unwrap();
     let third = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "torchrun"]);
     third.cell("echo of the cell >both.txt");
+    // the terminal goes away
+    let Notebook { running, token, .. } = third;
+    running.signal("HUP");
+    running.end(s(60)).code(129).complains(&["notebook --attach"]);
+    let again = Notebook::open(&lab, project.to_str().unwrap(), &["--attach", "notebook"]);
+    assert_eq!(again.token, token);
+    assert!(again.cell("cat both.txt").contains("of the cell\n"));
     lab.hvdctl(&["stop"]).code(0);
-    third.running.end(s(60)).code(0);
+    again.running.end(s(60)).code(0);
     assert_eq!(fs::read_to_string(project.join("both.txt")).unwrap(), "of the cell\n");
     no_job_is_left();
+    lab.hvdctl(&["notebook", project.to_str().unwrap(), "--attach", "notebook"]).code(2).complains(&["has ended"]);
 }
 
 #[test]

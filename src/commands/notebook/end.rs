@@ -1,0 +1,96 @@
+//! The end of a notebook: what was written to the project, and the result.
+
+use crate::cluster::target::Target;
+use crate::commands::fetch::{self, FetchDocument};
+use crate::commands::{Context, Outcome, job_end};
+use crate::document::Document;
+use crate::error::{Error, Verdict};
+use crate::event::Message;
+use crate::inventory::LauncherName;
+use crate::job::fetch::{FetchOptions, after};
+use crate::launch;
+use crate::launch::hints::{FailedProgram, KnownProject};
+use crate::launch::placement::Placement;
+use crate::record::JobState;
+use crate::record::outcome::JobOutcome;
+use crate::text::argument::ProgramArgument;
+use std::path::{Path, PathBuf};
+
+/// SIGINT, with which a notebook usually ends.
+const INTERRUPT: u8 = 2;
+
+/// A notebook whose job was followed.
+pub struct EndedNotebook<'a> {
+    /// The job's id.
+    pub id: &'a str,
+    /// Where its ranks were.
+    pub placement: &'a Placement,
+    /// Its nodes.
+    pub of_job: Target,
+    /// What its ranks ran.
+    pub command: &'a [ProgramArgument],
+    /// The project here.
+    pub root: &'a Path,
+    /// Whether what was written is fetched.
+    pub fetches: bool,
+}
+
+impl EndedNotebook<'_> {
+    /// Fetches what was written to the project, and returns the result.
+    pub async fn finish(self, ended: Result<JobOutcome, Error>, context: &Context) -> Result<Outcome, Error> {
+        let events = &context.events;
+        let ended = match ended {
+            Err(Error::Signal(INTERRUPT)) => {
+                JobOutcome { state: JobState::Stopped, ..JobOutcome::running(self.id, self.placement) }
+            }
+            Ok(ended) => ended,
+            Err(error) => {
+                events.note(Message::from("what was written is on the nodes").hint(format!(
+                    "hvdctl fetch {0}; if it still runs, hvdctl notebook --attach {0} opens it again",
+                    self.id
+                )));
+                return Err(error);
+            }
+        };
+        let fetched = match self.fetches {
+            true => Some(fetch_written(self.id, &self.of_job, self.root, context).await),
+            false => {
+                events
+                    .note(Message::from("what was written is on the nodes").hint(format!("hvdctl fetch {}", self.id)));
+                None
+            }
+        };
+        if ended.state == JobState::Stopped {
+            return Ok(job_end::with_verdict(Verdict::Done, ended, fetched));
+        }
+        let launcher = launch::launcher(LauncherName::Env, None);
+        let failed = FailedProgram { command: self.command, project: KnownProject::None, directory: None };
+        job_end::outcome(ended, fetched, launcher, &failed, events)
+    }
+}
+
+/// Fetches the files that were written since the notebook began into the project, or next to it if they have changed
+/// in both places.
+async fn fetch_written(id: &str, of_job: &Target, root: &Path, context: &Context) -> Option<Document<FetchDocument>> {
+    let Context { fleet, events, .. } = context;
+    let written = FetchOptions { only_new: true, force: false };
+    let mut fetched = after(of_job, fleet, id, root, written, events).await;
+    if let Err(Error::Check { .. }) = &fetched {
+        let elsewhere = PathBuf::from(format!("notebook-{id}"));
+        if let Err(error) = &fetched {
+            events.warn(format!("{error}\nfetching into {} instead", elsewhere.display()));
+        }
+        fetched = after(of_job, fleet, id, &elsewhere, written, events).await;
+    }
+    match fetched {
+        Ok(report) => {
+            events.note(fetch::summary(&report));
+            report.failed.iter().for_each(|error| events.warn(error));
+            Some(fetch::document(&report))
+        }
+        Err(error) => {
+            events.warn(Message::from(format!("nothing was fetched: {error}")).hint("hvdctl fetch"));
+            None
+        }
+    }
+}
