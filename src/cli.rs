@@ -49,12 +49,12 @@ pub struct Cli {
 }
 
 const AFTER: &str = "\
-Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, verify, up, \
-down, status, doctor, image, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with \
+Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, notebook, \
+verify, up, down, status, doctor, image, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with \
 its own Docker. `hvdctl init` writes one.
 
 Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothing changed; 3 some nodes failed; \
-4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, exec and shell: hvdctl itself \
+4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, notebook, exec and shell: hvdctl itself \
 failed; 130, 143 interrupted, terminated. \
 Otherwise train and run exit with the code of the rank that failed first.";
 

@@ -22,7 +22,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a command. `details`: its document without `ok` (see [`json`]).
+    /// The outcome of a command. `details`: its document without `ok` (see [`json`](super::json)).
     pub fn new(verdict: Verdict<'_>, text: impl Into<ResultText>, details: impl Serialize) -> Outcome {
         let code = verdict.exit_code();
         let document = document::value(&Document { ok: code == 0, details });

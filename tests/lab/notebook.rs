@@ -148,6 +148,14 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     assert_eq!(fs::read_to_string(project.join("both.txt")).unwrap(), "of the cell\n");
     no_job_is_left();
     lab.hvdctl(&["notebook", project.to_str().unwrap(), "--attach", "notebook"]).code(2).complains(&["has ended"]);
+
+    // other jobs get the nodes of one that takes nothing
+    let idle = Notebook::open(&lab, project.to_str().unwrap(), &["--gpus-per-node", "0"]);
+    lab.hvdctl(&["run", "-np", "2", "--launcher", "env", "--", "true"]).code(0);
+    assert!(idle.cell("echo ${CUDA_VISIBLE_DEVICES-all}.").contains("\r\n\r\n.\n"));
+    idle.running.signal("INT");
+    idle.running.end(s(60)).code(0);
+    no_job_is_left();
 }
 
 #[test]

@@ -198,6 +198,10 @@ def launch(program):
         code = wait_for_all(list(start(description, mark, program, env)))
     except KeyboardInterrupt:
         code = 130
+    except OSError as error:
+        print("cannot start the launcher: %s: %s; hvdctl notebook --launcher chooses another one" % (error.filename, error.strerror),
+              file=sys.stderr, flush=True)
+        code = 127
     finally:
         if code != 0:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
