@@ -394,7 +394,8 @@ fn the_shells_take_their_completions() {
     assert!(!zsh.contains("'*::") && zsh.contains("'*:command"), "behind the project options are offered too");
     for (name, sign) in [("zsh", "'-np=["), ("elvish", "cand -np '"), ("powershell", "'-np', '-np'")] {
         let script = fs::read_to_string(completions(dir.path(), name)).unwrap();
-        assert_eq!(script.matches(sign).count(), 5, "verify, bench, pool pick, train and run have -np in {name}");
+        let count = script.matches(sign).count();
+        assert_eq!(count, 8, "verify, bench, pool pick, train, run and the three of export have -np in {name}");
     }
 }
 

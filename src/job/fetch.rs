@@ -1,6 +1,7 @@
 //! Fetches a job's outputs: new and changed files of its project's directory, from the nodes that wrote them.
 
 use super::manage::{self, JobList};
+use super::node_log;
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
@@ -14,7 +15,7 @@ use crate::sync::download::download;
 use crate::sync::outputs::{Download, NodeOutputs, plan};
 use crate::sync::target::{Existing, TargetDirectory};
 use anyhow::Context as _;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,6 +45,9 @@ pub struct FetchOptions {
     /// Whether files are left out that were written before the job began.
     pub only_new: bool,
 }
+
+/// The file of a job's directory that has what a node was sent of a notebook (`notebook.py`).
+const RECEIVED: &str = "notebook_received.json";
 
 /// By how many seconds the clocks of nodes may differ.
 const SKEW: f64 = 60.0;
@@ -93,6 +97,7 @@ pub async fn fetch(
     failed.extend(bad);
     if options.only_new {
         outputs.iter_mut().for_each(|(_, outputs)| outputs.keep_written_since(job.started - SKEW));
+        leave_out_copies(jobs.cluster, &members, job, &mut outputs).await?;
     }
     let items = plan(&outputs)
         .map_err(|message| Error::check(message, "fetch the outputs of one node at a time: --on NODE"))?;
@@ -112,6 +117,22 @@ pub async fn fetch(
     });
     let items = in_place.collect();
     Ok(FetchReport { job: job.id.clone(), directory: directory.to_owned(), items, failed })
+}
+
+/// Leaves out what a notebook's node has sent to the others: they may have earlier versions of it.
+async fn leave_out_copies(
+    cluster: &Cluster,
+    members: &[Member],
+    job: &Job,
+    outputs: &mut [(String, NodeOutputs)],
+) -> Result<(), NodeError> {
+    for member in members.iter().filter(|member| member.node.name != job.launcher()) {
+        let list = node_log::read_file(member, cluster, &job.id, RECEIVED).await?;
+        let received: BTreeMap<String, (u64, f64)> = serde_json::from_slice(&list).unwrap_or_default();
+        let of_node = outputs.iter_mut().filter(|(node, _)| *node == member.node.name);
+        of_node.for_each(|(_, outputs)| outputs.leave_out(&received));
+    }
+    Ok(())
 }
 
 /// Returns an error for each of the job's nodes that was not reached.

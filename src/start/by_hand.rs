@@ -1,11 +1,12 @@
 //! How a program in a running job starts ranks of its own on all slots of the job: `notebook.json`, which
 //! `scripts/notebook/notebook.py` reads.
 
-use super::plan::{HostAssignment, JobPlan, rendezvous_port};
+use super::plan::{HostAssignment, JobPlan, RENDEZVOUS_PORTS, rendezvous_port};
 use crate::error::Error;
 use crate::inventory::{Controller, LauncherName};
 use crate::launch::description::{LaunchHost, Position};
 use crate::launch::{LaunchRequest, launcher};
+use crate::random;
 use crate::record::stored;
 use serde::Serialize;
 use serde_json::Value;
@@ -29,6 +30,10 @@ struct ByHand {
     files: BTreeMap<&'static str, String>,
     /// The variables that say which rank of the job a program is.
     remove: Vec<&'static str>,
+    /// Prefixes of variables that the launcher itself reads.
+    reads: &'static [&'static str],
+    /// The variables by which a rank learns its number on its node.
+    local_rank: &'static [&'static str],
 }
 
 /// A node and its ranks.
@@ -75,7 +80,8 @@ impl JobPlan {
         let request = LaunchRequest {
             hosts: &hosts,
             first: hosts[0],
-            rendezvous_port: rendezvous_port(&self.hosts, 0)?,
+            // jobs that begin later take the first ones
+            rendezvous_port: rendezvous_port(&self.hosts, random::below(RENDEZVOUS_PORTS) as u16)?,
             port: cluster.port,
             interface: &interface,
             start_timeout: cluster.start_timeout,
@@ -108,6 +114,8 @@ impl JobPlan {
             environment: (by_hand.environment)(&request).into_iter().collect(),
             files: (by_hand.files)(&request).into_iter().map(|(name, text)| (name, at.text(&text))).collect(),
             remove: (of_job.variables)(&request).into_iter().map(|(name, _)| name).collect(),
+            reads: by_hand.reads,
+            local_rank: by_hand.local_rank,
         };
         stored::write("notebook.json", &description).map_err(Error::Local)
     }

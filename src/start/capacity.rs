@@ -18,9 +18,14 @@ use std::collections::BTreeMap;
 /// Returns what the running jobs have of a node whose open jobs are known. A job whose record cannot be read has all of
 /// it.
 pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
+    jobs_of(observed, false)
+}
+
+/// Returns the jobs with ranks on a node, those that have nothing for themselves there only if `all` are asked for.
+fn jobs_of(observed: &ObservedNode, all: bool) -> Vec<Allocation> {
     let is_running = |(job, _): &(&str, _)| observed.open.is_under_way(job);
     let of_job = |(job, record): (&str, Result<Record, UnreadableRecord>)| match record {
-        Ok(record) => allocation(record, observed.name()),
+        Ok(record) => allocation(record, observed.name(), all),
         Err(unreadable) => Some(Allocation {
             job: job.to_owned(),
             name: unreadable.name.unwrap_or_default(),
@@ -33,7 +38,7 @@ pub(super) fn allocations(observed: &ObservedNode) -> Vec<Allocation> {
 }
 
 /// Returns the allocation of a job on a node, or `None` if it has no ranks or nothing for itself there.
-fn allocation(record: Record, node: &str) -> Option<Allocation> {
+fn allocation(record: Record, node: &str, all: bool) -> Option<Allocation> {
     if record.slurm.is_some_and(|slurm| !slurm.is_placed) {
         // it is in the queue
         return None;
@@ -42,7 +47,7 @@ fn allocation(record: Record, node: &str) -> Option<Allocation> {
         .placement
         .shares
         .into_iter()
-        .find(|share| share.node == node && share.ranks > 0 && !share.unallocated)?;
+        .find(|share| share.node == node && share.ranks > 0 && (all || !share.unallocated))?;
     Some(Allocation {
         job: record.id,
         name: record.name,
@@ -236,20 +241,29 @@ fn shared(selected: &[&ObservedNode], per_node: u32, ranks: u32, map_by: MapBy) 
     Ok(placement)
 }
 
-/// Checks that no job has anything of these nodes, whose open jobs are known.
+/// Checks that no job has ranks on these nodes, whose open jobs are known.
 ///
 /// # Errors
 /// [`Error::Allocated`] with all jobs that have.
 pub fn check_unallocated(nodes: &[ObservedNode]) -> Result<(), Error> {
-    let conflict = conflict(&nodes.iter().collect::<Vec<_>>(), |_| true);
+    let conflict = conflict_with(&nodes.iter().collect::<Vec<_>>(), |_| true, |node| jobs_of(node, true));
     if conflict.allocations.is_empty() { Ok(()) } else { Err(Error::Allocated(conflict)) }
 }
 
 /// Returns the allocations of other jobs on the nodes that are needed, and the nodes without one.
 fn conflict(selected: &[&ObservedNode], is_needed: impl Fn(&str) -> bool) -> AllocationConflict {
+    conflict_with(selected, is_needed, allocations)
+}
+
+/// The same for those of a node that `of_node` returns.
+fn conflict_with(
+    selected: &[&ObservedNode],
+    is_needed: impl Fn(&str) -> bool,
+    of_node: impl Fn(&ObservedNode) -> Vec<Allocation>,
+) -> AllocationConflict {
     let mut conflict = AllocationConflict { allocations: Vec::new(), free: Vec::new() };
     for node in selected {
-        let allocations = allocations(node);
+        let allocations = of_node(node);
         if allocations.is_empty() {
             conflict.free.push(node.name().to_owned());
         } else if is_needed(node.name()) {

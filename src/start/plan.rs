@@ -43,7 +43,7 @@ const FIRST_OWN_PORT: u16 = 20_000;
 const OWN_PORTS: u64 = 9_000;
 
 /// How far above [`FIRST_PORT`] the search for ports begins for such jobs.
-const RENDEZVOUS_PORTS: u64 = 3_000;
+pub(super) const RENDEZVOUS_PORTS: u64 = 3_000;
 
 /// One node's share of a job.
 #[derive(Clone)]

@@ -99,6 +99,17 @@ impl NodeOutputs {
         self.outputs.retain(|_, output| matches!(output, JobOutput::File { time: written, .. } if *written >= time));
     }
 
+    /// Leaves out these files, given by name with size and time of modification, as far as they have not changed.
+    pub fn leave_out(&mut self, copies: &BTreeMap<String, (u64, f64)>) {
+        // the node prints microseconds or finer
+        let is_copy = |name: &String, found: u64, written: f64| {
+            copies.get(name).is_some_and(|(size, time)| *size == found && (time - written).abs() < 1e-3)
+        };
+        self.outputs.retain(
+            |name, output| !matches!(output, JobOutput::File { size, time, .. } if is_copy(name, *size, *time)),
+        );
+    }
+
     /// Returns names and sizes of the files.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
         self.outputs.iter().filter_map(|(name, output)| match output {
@@ -186,6 +197,17 @@ mod tests {
 
     fn file(hash: &str) -> JobOutput {
         JobOutput::File { hash: hash.into(), mode: 0o644, size: 1, time: 1.0 }
+    }
+
+    #[test]
+    fn copies_and_what_is_old_are_left_out() {
+        let listed = b"directory - - - p\0file 644 5 100.25 a\0file 644 5 200.5 b\0file 644 5 300.5 c\0link - - - l\0to - - - b\0";
+        let mut found = NodeOutputs::parse(listed);
+        found.keep_written_since(150.0);
+        assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["b", "c"]);
+        let copies = [("b", (5, 200.500_000_4)), ("c", (6, 300.5))];
+        found.leave_out(&copies.map(|(name, about)| (name.to_owned(), about)).into());
+        assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["c"]);
     }
 
     #[test]

@@ -118,6 +118,28 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     assert!(failed.ends_with("exit code 7\n"), "{failed}");
     NODES.iter().for_each(|node| assert_eq!(on(node, "pgrep -f '[s]leep 4712'; :"), "", "{node}"));
 
+    // an interrupted cell is killed a moment later, as a terminal does it
+    let interrupted = notebook.cell(
+        "python3 -c 'import os, pty, signal, subprocess, sys, time
+ours, theirs = pty.openpty()
+launch = [\"sh\", \"-c\", \"exec $HVDCTL_LAUNCH sleep 4713\"]
+child = subprocess.Popen([\"setsid\", \"--ctty\"] + launch, stdin=theirs, stdout=theirs, stderr=theirs)
+time.sleep(4)
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
+    child.send_signal(number)
+    time.sleep(0.1)'",
+    );
+    assert!(interrupted.ends_with("exit code 0\n"), "{interrupted}");
+    let is_gone = || NODES.iter().all(|node| on(node, "pgrep -f '[s]leep 4713'; :").is_empty());
+    assert!(eventually(s(20), is_gone), "ranks are left");
+    // what was sent is sent again when it changes, also with an earlier time, and old copies are not fetched
+    let sent = notebook.cell(
+        "echo 'print(\"second\")' >new.py; echo 'print(\"moved\")' >/tmp/m; touch -d 2020-01-01 /tmp/m; mv /tmp/m moved.py
+        $HVDCTL_LAUNCH python3 new.py; $HVDCTL_LAUNCH python3 moved.py",
+    );
+    assert_eq!((sent.matches("second\n").count(), sent.matches("moved\n").count()), (2, 2), "{sent}");
+    notebook.cell("echo 'print(3)' >new.py");
+
     // changed here and there: neither is lost
     notebook.cell("echo of the notebook >both.txt; echo 'print(1)' >old.py");
     fs::write(project.join("both.txt"), "of the laptop\n").unwrap();
@@ -127,7 +149,10 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     assert_eq!(fs::read_to_string(project.join("both.txt")).unwrap(), "of the laptop\n");
     let found = fs::read_dir(lab.path()).unwrap().flatten().map(|entry| entry.path());
     let fetched = found.into_iter().find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("notebook-"));
-    assert_eq!(fs::read_to_string(fetched.unwrap().join("both.txt")).unwrap(), "of the notebook\n");
+    let fetched = fetched.unwrap();
+    assert_eq!(fs::read_to_string(fetched.join("both.txt")).unwrap(), "of the notebook\n");
+    assert_eq!(fs::read_to_string(fetched.join("new.py")).unwrap(), "print(3)\n");
+    assert!(fetched.join("node2/of_rank.txt").exists() && !fetched.join("node2/new.py").exists(), "{fetched:?}");
     no_job_is_left();
     assert!(TcpStream::connect(("127.0.0.1", notebook.port)).is_err(), "the port is open");
     assert_eq!(ours("node2"), "hworker running\n");

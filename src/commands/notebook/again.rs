@@ -10,6 +10,7 @@ use crate::job::supervision::WatchOptions;
 use crate::job::{manage, node_log, watch};
 use crate::record::frames::Frame;
 use crate::record::list::Newest;
+use crate::sync::project;
 use serde_json::Value;
 use std::path::Path;
 
@@ -31,6 +32,14 @@ pub async fn run(
     };
     if job.is_over() {
         return no_notebook("has ended");
+    }
+    let name = project::directory_name(&root.file_name().unwrap_or_default().to_string_lossy());
+    if !options.no_fetch && job.project.as_ref() != Some(&name) {
+        let own = job.project.as_deref().unwrap_or("none");
+        return Err(Error::usage(
+            format!("job {} has the project {own}, and {} is another one", job.id, root.display()),
+            format!("name the directory of {own}, or leave the files on the nodes with --no-fetch"),
+        ));
     }
     let master = jobs.nodes_of(job)?.launcher;
     let reading = node_log::read_file(&master, target.cluster(), &job.id, "env.json");

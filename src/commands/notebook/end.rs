@@ -8,10 +8,12 @@ use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::inventory::LauncherName;
 use crate::job::fetch::{FetchOptions, after};
+use crate::job::manage;
 use crate::launch;
 use crate::launch::hints::{FailedProgram, KnownProject};
 use crate::launch::placement::Placement;
 use crate::record::JobState;
+use crate::record::list::Newest;
 use crate::record::outcome::JobOutcome;
 use crate::text::argument::ProgramArgument;
 use std::path::{Path, PathBuf};
@@ -36,11 +38,19 @@ pub struct EndedNotebook<'a> {
 }
 
 impl EndedNotebook<'_> {
+    /// Returns whether the job ran and was stopped: a signal may also come before it began, or before it was followed.
+    async fn was_stopped(&self, context: &Context) -> bool {
+        let Ok(jobs) = manage::list(&self.of_job, &context.fleet, &context.events).await else { return false };
+        let job = jobs.find_readable(Some(self.id), Newest::Any).ok();
+        let result = job.filter(|job| job.is_over()).and_then(|job| job.result.as_ref());
+        result.is_some_and(|result| result.stopped && result.started > 0)
+    }
+
     /// Fetches what was written to the project, and returns the result.
     pub async fn finish(self, ended: Result<JobOutcome, Error>, context: &Context) -> Result<Outcome, Error> {
         let events = &context.events;
         let ended = match ended {
-            Err(Error::Signal(INTERRUPT)) => {
+            Err(Error::Signal(INTERRUPT)) if self.was_stopped(context).await => {
                 JobOutcome { state: JobState::Stopped, ..JobOutcome::running(self.id, self.placement) }
             }
             Ok(ended) => ended,

@@ -2,6 +2,7 @@
 
 serve             Every rank of the job. Rank 0 starts JupyterLab and reports its port in a line of JSON; the others wait for its end.
 launch PROGRAM…   A cell runs this ($HVDCTL_LAUNCH): starts PROGRAM as every rank of a launch, on all slots of the job.
+guard MARK        Ends what is left of a launch on all nodes when `launch` ends without success, however it ends.
 rank MARK PROGRAM…  The launcher starts this as each of these ranks: PROGRAM with the environment that the job has on this node.
 receive           Unpacks files of the project that have changed on the first node, from standard input.
 end MARK          Ends what is left of a launch on this node.
@@ -15,9 +16,11 @@ import secrets
 import shlex
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 import urllib.error
@@ -31,6 +34,7 @@ from here import HERE  # noqa: E402
 DESCRIPTION = "notebook.json"
 RANK = "notebook_rank.json"  # how programs of launches are started on this node
 RECEIVED = "notebook_received.json"  # size and time of the files that the first node has sent
+SENT = "notebook_sent.json"  # the same there, of the files that all other nodes have
 CONFIG = "notebook_config.json"  # Jupyter's configuration, until it has been read
 OVER = "notebook_over"
 TOKEN = "HVDCTL_NOTEBOOK_TOKEN"
@@ -39,7 +43,10 @@ START_LIMIT = 90  # seconds until JupyterLab answers
 END_LIMIT = 5  # seconds for a program of a launch that was interrupted
 LOGIN_LIMIT = 30  # seconds for a node to end what is left, or to receive files
 MOST = 10 << 20  # bytes of a changed file that is sent to the other nodes: code, and no checkpoints
+MOST_SENT = 1 << 30  # bytes of all of them in one launch
+SLOWEST = 1 << 20  # bytes a second in which a node receives them
 LEFT_OUT = {".git", ".ipynb_checkpoints", "__pycache__"}
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def load(name):
@@ -58,17 +65,18 @@ def ssh(description, node, command, **more):
     return subprocess.Popen(argv + [" ".join(map(shlex.quote, command))], **more)
 
 
-def on_others(description, command, stdin=None):
-    """Runs a command on all other nodes at once. Returns the nodes on which it failed, each with the error."""
-    failed = []
+def on_others(description, command, stdin=b"", limit=LOGIN_LIMIT):
+    """Runs a command on all other nodes at once, with this on standard input. Returns what each wrote, by the node's name, and the nodes on
+    which it failed, each with the error."""
+    written, failed = {}, []
 
     def run(node):
-        child = ssh(description, node, command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        child = ssh(description, node, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            _, errors = child.communicate(stdin or b"", LOGIN_LIMIT)
+            written[node["node"]], errors = child.communicate(stdin, limit)
         except subprocess.TimeoutExpired:
             child.kill()
-            errors = b"no answer within %d s" % LOGIN_LIMIT
+            errors = b"no answer within %d s" % limit
         if child.returncode != 0:
             failed.append("%s: %s" % (node["node"], errors.decode(errors="replace").strip()))
 
@@ -77,15 +85,16 @@ def on_others(description, command, stdin=None):
         thread.start()
     for thread in threads:
         thread.join()
-    return failed
+    return written, failed
 
 
 def program_environment(description, node, given):
     """The environment of a launch's programs on this node: that of this rank, without what says which rank it is."""
     env = {name: value for name, value in os.environ.items() if name not in description["remove"] and name != TOKEN}
-    for name, value in description["nodes"][node]["environment"].items():
-        # null: not set, whatever the launcher sets
-        env[name] = value
+    # null: not set, whatever the launcher sets
+    env.update((name, value) for name, value in description["nodes"][node]["environment"].items() if name not in given)
+    # of all ranks of the node: this one has its own part (rank_supervisor.py)
+    env.update((name, given[name]) for name in [VISIBLE] if name in given)
     if "OMP_NUM_THREADS" not in given:
         env["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // description["nodes"][node]["ranks"]))
     return env
@@ -104,8 +113,16 @@ def serve():
         return jupyter(description)
     finally:
         files.write(OVER, "")
-        for failed in on_others(description, own(["over"])):
-            print("cannot end the waiting ranks on " + failed, flush=True)
+        end_waiting(description)
+
+
+def end_waiting(description):
+    """Lets the ranks of the other nodes end. Where that fails the job fails, and its supervisor ends them."""
+    if on_others(description, own(["over"]))[1]:
+        time.sleep(2)
+        failed = on_others(description, own(["over"]))[1]
+        if failed:
+            sys.exit("cannot end the ranks that wait on " + "; ".join(failed))
 
 
 def jupyter(description):
@@ -184,15 +201,19 @@ def status(port, token):
 
 
 def launch(program):
-    description, mark = load(DESCRIPTION), secrets.token_hex(8)
+    description, mark, here, given = load(DESCRIPTION), secrets.token_hex(8), load(RANK), load("env.json")
+    # a kernel that is restarted hangs up, and the guard below ends the ranks
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     send_changes(description)
-    # the launcher writes some of its variables into the command line of ssh: it gets none that may be secret
-    env = {name: value for name, value in os.environ.items() if name.startswith("HVDCTL_") or name in ("HOME", "LANG", "LD_LIBRARY_PATH")}
-    env.update(description["environment"], PATH=HERE + ":" + os.environ.get("PATH", os.defpath), PYTHONUNBUFFERED="1")
+    # as the launcher of a job: without the user's variables, which it would write into the command line of ssh, but for those that it reads
+    reads = tuple(description["reads"])
+    env = {name: value for name, value in here["environment"].items() if value is not None and (name not in given or name.startswith(reads))}
+    env.update(description["environment"])
     env[MARK] = mark
     for name, text in description["files"].items():
         files.write(name, text)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # a session of its own: what ends this process, as an interrupted cell does, does not end it
+    guard = subprocess.Popen(own(["guard", mark]), stdin=subprocess.PIPE, env=here["environment"], start_new_session=True)
     code = 1
     try:
         code = wait_for_all(list(start(description, mark, program, env)))
@@ -203,12 +224,20 @@ def launch(program):
               file=sys.stderr, flush=True)
         code = 127
     finally:
-        if code != 0:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            end(mark)
-            for failed in on_others(description, own(["end", mark])):
-                print("ranks may still run on " + failed, file=sys.stderr, flush=True)
+        guard.communicate(b"done" if code == 0 else b"")
     return code
+
+
+def guard(mark):
+    """Waits until `launch` has ended. Unless it says that all ranks have, ends them on all nodes."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.stdin.buffer.read() == b"done":
+        return 0
+    end(mark)
+    for failed in on_others(load(DESCRIPTION), own(["end", mark]))[1]:
+        print("ranks may still run on %s; hvdctl stop ends the notebook and all of its ranks" % failed, file=sys.stderr, flush=True)
+    return 0
 
 
 def start(description, mark, program, env):
@@ -243,11 +272,16 @@ def rank(mark, program):
     env.update(here["environment"])
     env[MARK] = mark
     os.chdir(here["cwd"])
+    devices = (env.get(VISIBLE) or "").split(",")
+    if any(name.strip().startswith("MIG-") for name in devices):
+        # CUDA uses only the first MIG device, so each rank gets one
+        number = next((int(os.environ[name]) for name in load(DESCRIPTION)["local_rank"] if os.environ.get(name)), 0)
+        env[VISIBLE] = devices[number % len(devices)]
     env = {name: value for name, value in env.items() if value is not None}
     try:
         os.execvpe(program[0], program, env)
     except OSError as error:
-        print("cannot start %s: %s" % (program[0], error.strerror), file=sys.stderr, flush=True)
+        print("%s: cannot start %s: %s" % (os.uname().nodename, program[0], error.strerror), file=sys.stderr, flush=True)
         return 127
 
 
@@ -268,7 +302,8 @@ def end(mark):
 
 
 def changed_files(since):
-    """The regular files below the project's directory that were written since then, by name."""
+    """Size and time of the regular files below the project's directory that came there or were written since then, by name. A notebook is
+    no code of ranks, and changes all the time."""
     found = {}
     for directory, directories, names in os.walk("."):
         directories[:] = [name for name in directories if name not in LEFT_OUT]
@@ -276,9 +311,18 @@ def changed_files(since):
             path = os.path.join(directory, name)[2:]
             with contextlib.suppress(OSError):
                 about = os.lstat(path)
-                if about.st_mtime > since and os.path.isfile(path) and not os.path.islink(path):
-                    found[path] = about
+                # one that was moved or unpacked keeps its time
+                is_new = max(about.st_mtime, about.st_ctime) > since
+                if is_new and stat.S_ISREG(about.st_mode) and not name.endswith(".ipynb"):
+                    found[path] = [about.st_size, about.st_mtime]
     return found
+
+
+def known(name):
+    """What a file has about other files; nothing if it is not there."""
+    with contextlib.suppress(OSError, ValueError):
+        return load(name)
+    return {}
 
 
 def send_changes(description):
@@ -286,48 +330,62 @@ def send_changes(description):
     if len(description["nodes"]) == 1:
         return
     os.chdir(load(RANK)["cwd"])
-    changed = changed_files(os.stat(os.path.join(HERE, RANK)).st_mtime)
-    for path in sorted(path for path, about in changed.items() if about.st_size > MOST):
+    changed, sent = changed_files(os.stat(os.path.join(HERE, RANK)).st_mtime), known(SENT)
+    for path in sorted(path for path, (size, _) in changed.items() if size > MOST):
         print("not sent to the other nodes, because it is larger than 10 MiB: %s" % path, file=sys.stderr, flush=True)
-    sent = [path for path, about in changed.items() if about.st_size <= MOST]
-    if not sent:
+    new = {path: about for path, about in changed.items() if about[0] <= MOST and sent.get(path) != about}
+    size = sum(about[0] for about in new.values())
+    if size > MOST_SENT:
+        sys.exit("%d files of %d MiB have changed in the project, too much to send to the other nodes: put data in another directory, as "
+                 "$HVDCTL_DATA" % (len(new), size >> 20))
+    if not new:
         return
-    with open(os.path.join(HERE, "notebook.tar"), "w+b") as packed:
+    with tempfile.TemporaryFile() as packed:
         with tarfile.open(fileobj=packed, mode="w") as archive:
-            for path in sent:
-                archive.add(path, recursive=False)
+            for path in list(new):
+                try:
+                    archive.inodes.clear()  # a second name of a file is packed as a file
+                    archive.add(path, recursive=False)
+                except OSError:
+                    # it is gone, or grows: the next launch sends it
+                    del new[path]
         packed.seek(0)
-        failed = on_others(description, own(["receive"]), packed.read())
-    files.remove("notebook.tar")
+        kept, failed = on_others(description, own(["receive"]), packed.read(), LOGIN_LIMIT + size // SLOWEST)
+    for node, names in sorted(kept.items()):
+        if names:
+            print("%s keeps what its ranks wrote: %s" % (node, names.decode(errors="replace").strip()), file=sys.stderr, flush=True)
     if failed:
         sys.exit("cannot send what has changed in the project to " + "; ".join(failed))
+    sent.update(new)
+    files.write_json(SENT, sent)
 
 
 def receive():
-    """Unpacks files into the project's directory, but for those that ranks of this node have written."""
+    """Unpacks files into the project's directory, but for those that ranks of this node have written, which are printed."""
     os.chdir(load(RANK)["cwd"])
-    since, received = os.stat(os.path.join(HERE, RANK)).st_mtime, {}
-    with contextlib.suppress(OSError, ValueError):
-        received = load(RECEIVED)
-    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
-        for member in archive:
-            parts = member.name.split("/")
-            if not member.isfile() or member.name.startswith("/") or ".." in parts:
-                continue
-            with contextlib.suppress(OSError):
-                about = os.lstat(member.name)
-                if about.st_mtime > since and received.get(member.name) != [about.st_size, about.st_mtime]:
+    since, received, kept = os.stat(os.path.join(HERE, RANK)).st_mtime, known(RECEIVED), []
+    try:
+        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+            for member in archive:
+                if not member.isfile() or member.name.startswith("/") or ".." in member.name.split("/"):
                     continue
-            os.makedirs(os.path.dirname(member.name) or ".", exist_ok=True)
-            new = member.name + ".hvdctl-new"
-            with open(new, "wb") as file:
-                file.write(archive.extractfile(member).read())
-            os.chmod(new, member.mode & 0o755)
-            os.utime(new, (member.mtime, member.mtime))
-            os.rename(new, member.name)
-            about = os.lstat(member.name)
-            received[member.name] = [about.st_size, about.st_mtime]
-    files.write_json(RECEIVED, received)
+                with contextlib.suppress(OSError):
+                    about = os.lstat(member.name)
+                    if about.st_mtime > since and received.get(member.name) != [about.st_size, about.st_mtime]:
+                        kept.append(member.name)
+                        continue
+                os.makedirs(os.path.dirname(member.name) or ".", exist_ok=True)
+                new = member.name + ".hvdctl-new"
+                with open(new, "wb") as file:
+                    file.write(archive.extractfile(member).read())
+                os.chmod(new, member.mode & 0o755)
+                os.utime(new, (member.mtime, member.mtime))
+                about = os.lstat(new)
+                received[member.name] = [about.st_size, about.st_mtime]
+                os.rename(new, member.name)
+    finally:
+        files.write_json(RECEIVED, received)
+    print(", ".join(kept[:10]))
     return 0
 
 
@@ -340,7 +398,7 @@ def main():
         files.write(OVER, "")
         return 0
     return {"serve": serve, "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]), "receive": receive,
-            "end": lambda: end(rest[0])}[what]()
+            "guard": lambda: guard(rest[0]), "end": lambda: end(rest[0])}[what]()
 
 
 if __name__ == "__main__":
