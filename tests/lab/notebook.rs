@@ -156,13 +156,17 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
     no_job_is_left();
     assert!(TcpStream::connect(("127.0.0.1", notebook.port)).is_err(), "the port is open");
     assert_eq!(ours("node2"), "hworker running\n");
+}
 
-    // the usual end: what was written is in the project, without a question
-    fs::write(project.join("both.txt"), "again\n").unwrap();
-    let third = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "torchrun"]);
-    third.cell("echo of the cell >both.txt");
+#[test]
+fn a_notebook_is_opened_again_and_its_files_are_in_the_project_at_the_end() {
+    let lab = lab();
+    let _restore = Restore(|| NODES.iter().for_each(|node| drop(on(node, "rm -rf /opt/hvdctl-test/jupyterlab"))));
+    let project = lab.project("work", &[("both.txt", "uploaded\n")]);
+    let notebook = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "torchrun"]);
+    notebook.cell("echo of the cell >both.txt");
     // the terminal goes away
-    let Notebook { running, token, .. } = third;
+    let Notebook { running, token, .. } = notebook;
     running.signal("HUP");
     running.end(s(60)).code(129).complains(&["notebook --attach"]);
     let again = Notebook::open(&lab, project.to_str().unwrap(), &["--attach", "notebook"]);
