@@ -93,7 +93,7 @@ fn arguments(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// Exports a job, and returns its document and what is shown beside it.
+/// Exports a job, and returns its document and what is shown on standard error.
 #[track_caller]
 fn exported(dir: &Path, line: &str) -> (String, String) {
     let Written { out, err, code } = hvdctl(dir, line);

@@ -6,7 +6,7 @@ use crate::inventory::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Parts of the names of variables that nobody but their owner should read.
+/// Parts of the names of variables that only their owner should read.
 const SECRET: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "API_KEY"];
 
 /// A variable of the command line: `NAME=VALUE`, or `NAME` for one whose value is nowhere in the document.

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_over_ssh_is_told_how_its_own_machine_reaches_the_port() {
+    fn a_login_over_ssh_gets_the_line_for_its_own_machine() {
         assert_eq!(from_elsewhere(None, 8888), None);
         assert_eq!(from_elsewhere(Some("10.0.0.7"), 8888), None);
         let line = from_elsewhere(Some("10.0.0.7 5000 10.0.0.2 22"), 8888);
