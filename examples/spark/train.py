@@ -83,7 +83,10 @@ def configure(directory, secret):
 
 def last_lines(directory):
     """The end of what the master and the workers have logged, for the message of a failure."""
-    with open(os.path.join(directory, "log"), errors="replace") as file:
+    path = os.path.join(directory, "log")
+    if not os.path.exists(path):
+        return ""
+    with open(path, errors="replace") as file:
         return "".join(file.readlines()[-15:])
 
 
@@ -115,6 +118,18 @@ def wait_until_gone(address, port, worker):
         if worker.poll() is not None and answers(address, port):
             sys.exit("Spark's worker exited with code %d" % worker.returncode)
         time.sleep(1)
+
+
+def end(children, limit):
+    """Ends child processes, by force after this many seconds."""
+    until = time.monotonic() + limit
+    for child in reversed(children):
+        child.terminate()
+    for child in children:
+        try:
+            child.wait(max(0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
 
 
 def grade(_):
@@ -166,27 +181,25 @@ def drive(master, address, size, children, options):
                .config("spark.driver.host", address).config("spark.driver.bindAddress", address)
                .config("spark.executor.memory", "%dm" % options.executor_memory)
                .config("spark.scheduler.minRegisteredResourcesRatio", "1.0").getOrCreate())
-    try:
-        context = session.sparkContext
-        spark = context._jsc.sc()
+    context = session.sparkContext
+    spark = context._jsc.sc()
 
-        def are_registered():
-            if spark.isStopped():
-                sys.exit("Spark's master has not accepted the driver, or has ended")
-            return spark.getExecutorMemoryStatus().size() == size + 1  # the driver is one of them
+    def are_registered():
+        if spark.isStopped():
+            sys.exit("Spark's master has not accepted the driver, or has ended")
+        return spark.getExecutorMemoryStatus().size() == size + 1  # the driver is one of them
 
-        wait_for("%d executors" % size, are_registered, children)
-        graded = sorted(context.parallelize(range(size), size).barrier().mapPartitions(grade).collect(), reverse=True)
-        if len({executor for _, _, executor in graded}) < size:
-            sys.exit("Spark has graded one executor twice: %s" % graded)
-        print("executors, the fastest first:", flush=True)
-        for speed, host, executor in graded:
-            print("  %-20s %s %6.0f rounds/s" % (host, executor, speed), flush=True)
-        accuracy = TorchDistributor(num_processes=size, local_mode=False, use_gpu=False).run(train, options.epochs, START_LIMIT)
-        print("test accuracy %.4f with %d executors" % (accuracy, size), flush=True)
-        return accuracy
-    finally:
-        session.stop()
+    wait_for("%d executors" % size, are_registered, children)
+    graded = sorted(context.parallelize(range(size), size).barrier().mapPartitions(grade).collect(), reverse=True)
+    if len({executor for _, _, executor in graded}) < size:
+        sys.exit("Spark has graded one executor twice: %s" % graded)
+    print("executors, the fastest first:", flush=True)
+    for speed, host, executor in graded:
+        print("  %-20s %s %6.0f rounds/s" % (host, executor, speed), flush=True)
+    accuracy = TorchDistributor(num_processes=size, local_mode=False, use_gpu=False).run(train, options.epochs, START_LIMIT)
+    print("test accuracy %.4f with %d executors" % (accuracy, size), flush=True)
+    session.stop()
+    return accuracy
 
 
 def main():
@@ -200,16 +213,24 @@ def main():
     if memory < options.executor_memory:
         sys.exit("an executor needs %d MiB of memory and this rank has %d: choose another number with --executor-memory"
                  % (options.executor_memory, memory))
-    # hvdctl stops a rank with SIGTERM: also then, nothing is left in the container
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     master, here = "spark://%s:%d" % (address, port), own_address(address)
     cores = os.environ.get("OMP_NUM_THREADS", "1")  # hvdctl's figure for each rank of the node
-    children = []
-    with tempfile.TemporaryDirectory() as directory:
+    children, directory = [], tempfile.mkdtemp()
+
+    def clean_up(limit):
+        end(children, limit)
+        shutil.rmtree(directory, ignore_errors=True)  # executors may still write there
+
+    def on_sigterm(number, _):
+        clean_up(1)  # when a rank has failed, hvdctl gives the others 2 seconds
+        os._exit(128 + number)  # an exception could be taken for one of Spark's
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+    try:
         configure(directory, secret)
         os.environ.update(SPARK_HOME=home, SPARK_CONF_DIR=directory, SPARK_LOCAL_IP=here, SPARK_NO_DAEMONIZE="1",
-                          PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_DIRS=directory)
+                          PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_DIRS=directory, TMPDIR=directory)
 
         def start(name, *arguments):
             program = [os.path.join(home, "bin", "spark-class"), "org.apache.spark.deploy." + name, "--webui-port", "0", "--host", here]
@@ -218,28 +239,20 @@ def main():
             with open(os.path.join(directory, "log"), "ab") as log:
                 children.append(subprocess.Popen(program + list(arguments), env=env, stdout=log, stderr=log))
 
-        try:
-            if rank == 0:
-                start("master.Master", "--port", str(port))
-            wait_for("Spark's master at %s:%d" % (address, port), lambda: answers(address, port), children)
-            start("worker.Worker", "--cores", cores, "--memory", "%dm" % memory, "--work-dir", directory, master)
-            if rank > 0:
-                # until the driver has ended, and the master with it
-                wait_until_gone(address, port, children[-1])
-            else:
-                accuracy = drive(master, here, size, children, options)
-        except BaseException as error:
-            if not (isinstance(error, SystemExit) and isinstance(error.code, int)):  # that of SIGTERM is a number
-                print(last_lines(directory), file=sys.stderr, flush=True)
-            raise
-        finally:
-            for child in reversed(children):
-                child.terminate()
-            for child in children:
-                try:
-                    child.wait(10)
-                except subprocess.TimeoutExpired:
-                    child.kill()
+        if rank == 0:
+            start("master.Master", "--port", str(port))
+        wait_for("Spark's master at %s:%d" % (address, port), lambda: answers(address, port), children)
+        start("worker.Worker", "--cores", cores, "--memory", "%dm" % memory, "--work-dir", directory, master)
+        if rank > 0:
+            # until the driver has ended, and the master with it
+            wait_until_gone(address, port, children[-1])
+        else:
+            accuracy = drive(master, here, size, children, options)
+    except BaseException:
+        print(last_lines(directory), file=sys.stderr, flush=True)
+        raise
+    finally:
+        clean_up(10)
     if rank == 0 and accuracy < options.target_accuracy:
         sys.exit("accuracy %.4f is below the target of %g" % (accuracy, options.target_accuracy))
 
