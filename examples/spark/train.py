@@ -4,8 +4,10 @@ Rank 0 is Spark's master and the driver; every rank, rank 0 too, is a worker wit
 executors by a short task, and trains with TorchDistributor on all of them. The data are the 1,797 images that come with scikit-learn.
 """
 import argparse
+import hmac
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import time
 
 START_LIMIT = 180  # seconds for the master to answer, and for all workers to register
 GRADE_SECONDS = 0.5
+SECRET_FILE = "/etc/spark/secret"  # `setup` in hvdctl.toml makes it, the same for all nodes
 
 
 def spark_home():
@@ -48,12 +51,28 @@ def memory_mib():
     return max(512, total // 2 // int(os.environ["LOCAL_WORLD_SIZE"]))
 
 
-def configure(directory):
+def job_secret():
+    """The secret of this job's cluster, from SPARK_SECRET or from the image. Ends the program if neither is there."""
+    secret = os.environ.pop("SPARK_SECRET", "")  # no child process needs it
+    if not secret:
+        try:
+            with open(SECRET_FILE) as file:
+                secret = file.read().strip()
+        except OSError:
+            sys.exit("there is no secret for the Spark cluster, and without one everyone on the nodes' network could run programs in it: run "
+                     "without --no-setup, or set SPARK_SECRET to a random value and add -e SPARK_SECRET")
+    if len(secret) < 16:
+        sys.exit("the secret of the Spark cluster is shorter than 16 characters")
+    return hmac.new(secret.encode(), os.environ["HVDCTL_JOB"].encode(), "sha256").hexdigest()
+
+
+def configure(directory, secret):
     """Writes Spark's configuration into a directory that only root can enter."""
-    lines = ["spark.ui.enabled false", "spark.ui.showConsoleProgress false"]
-    secret = os.environ.get("SPARK_SECRET")
-    if secret:
-        lines += ["spark.authenticate true", "spark.authenticate.secret " + secret, "spark.network.crypto.enabled true"]
+    lines = ["spark.ui.enabled false", "spark.ui.killEnabled false", "spark.ui.showConsoleProgress false",
+             "spark.master.ui.decommission.allow.mode DENY",  # which any user of the node could ask for otherwise
+             "spark.port.maxRetries 0",  # a master on another port is of no use
+             "spark.barrier.sync.timeout %d" % START_LIMIT, "spark.authenticate true", "spark.authenticate.secret " + secret,
+             "spark.network.crypto.enabled true", "spark.network.crypto.saslFallback false", "spark.network.crypto.authEngineVersion 2"]
     with open(os.open(os.path.join(directory, "spark-defaults.conf"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
         file.write("\n".join(lines) + "\n")
     with open(os.path.join(directory, "log4j2.properties"), "w") as file:
@@ -64,7 +83,10 @@ def configure(directory):
 
 def last_lines(directory):
     """The end of what the master and the workers have logged, for the message of a failure."""
-    with open(os.path.join(directory, "log"), errors="replace") as file:
+    path = os.path.join(directory, "log")
+    if not os.path.exists(path):
+        return ""
+    with open(path, errors="replace") as file:
         return "".join(file.readlines()[-15:])
 
 
@@ -89,11 +111,25 @@ def wait_for(what, condition, children=()):
 
 
 def wait_until_gone(address, port, worker):
-    """Waits until the master has ended. Ends the program if the worker does before."""
-    while answers(address, port):
+    """Waits until the master has ended: three attempts to connect fail. Ends the program if the worker ends first."""
+    failed = 0
+    while failed < 3:
+        failed = 0 if answers(address, port) else failed + 1
         if worker.poll() is not None and answers(address, port):
             sys.exit("Spark's worker exited with code %d" % worker.returncode)
         time.sleep(1)
+
+
+def end(children, limit):
+    """Ends child processes, by force after this many seconds."""
+    until = time.monotonic() + limit
+    for child in reversed(children):
+        child.terminate()
+    for child in children:
+        try:
+            child.wait(max(0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
 
 
 def grade(_):
@@ -108,15 +144,17 @@ def grade(_):
     yield rounds / GRADE_SECONDS, socket.gethostname(), context.getTaskInfos()[context.partitionId()].address
 
 
-def train(epochs):
+def train(epochs, limit):
     """What TorchDistributor runs on every executor. Returns the accuracy on images that were not trained on."""
+    from datetime import timedelta
+
     import torch
     import torch.distributed as dist
     import torch.nn.functional as F
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
     from torch.nn.parallel import DistributedDataParallel
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=limit))
     torch.manual_seed(1)
     torch.set_num_threads(1)
     images, labels = load_digits(return_X_y=True)
@@ -141,69 +179,82 @@ def drive(master, address, size, children, options):
     from pyspark.sql import SparkSession
     session = (SparkSession.builder.master(master).appName("digits")
                .config("spark.driver.host", address).config("spark.driver.bindAddress", address)
-               .config("spark.executor.memory", options.executor_memory)
+               .config("spark.executor.memory", "%dm" % options.executor_memory)
                .config("spark.scheduler.minRegisteredResourcesRatio", "1.0").getOrCreate())
-    try:
-        context = session.sparkContext
-        executors = context._jsc.sc().getExecutorMemoryStatus
-        # the driver is one of them
-        wait_for("%d executors" % size, lambda: executors().size() == size + 1, children)
-        graded = sorted(context.parallelize(range(size), size).barrier().mapPartitions(grade).collect(), reverse=True)
-        print("executors, the fastest first:", flush=True)
-        for speed, host, executor in graded:
-            print("  %-20s %s %6.0f rounds/s" % (host, executor, speed), flush=True)
-        accuracy = TorchDistributor(num_processes=size, local_mode=False, use_gpu=False).run(train, options.epochs)
-        print("test accuracy %.4f with %d executors" % (accuracy, size), flush=True)
-        return accuracy
-    finally:
-        session.stop()
+    context = session.sparkContext
+    spark = context._jsc.sc()
+
+    def are_registered():
+        if spark.isStopped():
+            sys.exit("Spark's master has not accepted the driver, or has ended")
+        return spark.getExecutorMemoryStatus().size() == size + 1  # the driver is one of them
+
+    wait_for("%d executors" % size, are_registered, children)
+    graded = sorted(context.parallelize(range(size), size).barrier().mapPartitions(grade).collect(), reverse=True)
+    if len({executor for _, _, executor in graded}) < size:
+        sys.exit("Spark has graded one executor twice: %s" % graded)
+    print("executors, the fastest first:", flush=True)
+    for speed, host, executor in graded:
+        print("  %-20s %s %6.0f rounds/s" % (host, executor, speed), flush=True)
+    accuracy = TorchDistributor(num_processes=size, local_mode=False, use_gpu=False).run(train, options.epochs, START_LIMIT)
+    print("test accuracy %.4f with %d executors" % (accuracy, size), flush=True)
+    session.stop()
+    return accuracy
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--executor-memory", default="1g", help="as Spark writes it; at most that of a rank")
+    parser.add_argument("--executor-memory", type=int, default=1024, metavar="MIB")
     parser.add_argument("--target-accuracy", type=float, default=0.0, help="exit 1 if the final accuracy is below")
     options = parser.parse_args()
     home, rank, size = spark_home(), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if "SPARK_SECRET" not in os.environ and rank == 0:
-        print("Spark asks for no secret: who reaches this node's network can use the cluster while the job runs. "
-              "-e SPARK_SECRET=$(openssl rand -hex 16) closes it", flush=True)
+    secret, memory = job_secret(), memory_mib()
+    if memory < options.executor_memory:
+        sys.exit("an executor needs %d MiB of memory and this rank has %d: choose another number with --executor-memory"
+                 % (options.executor_memory, memory))
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     master, here = "spark://%s:%d" % (address, port), own_address(address)
     cores = os.environ.get("OMP_NUM_THREADS", "1")  # hvdctl's figure for each rank of the node
-    children = []
-    with tempfile.TemporaryDirectory() as directory:
-        configure(directory)
+    children, directory = [], tempfile.mkdtemp()
+
+    def clean_up(limit):
+        end(children, limit)
+        shutil.rmtree(directory, ignore_errors=True)  # executors may still write there
+
+    def on_sigterm(number, _):
+        clean_up(1)  # when a rank has failed, hvdctl gives the others 2 seconds
+        os._exit(128 + number)  # an exception could be taken for one of Spark's
+
+    signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        configure(directory, secret)
         os.environ.update(SPARK_HOME=home, SPARK_CONF_DIR=directory, SPARK_LOCAL_IP=here, SPARK_NO_DAEMONIZE="1",
-                          PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_DIRS=directory)
+                          PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_DIRS=directory, TMPDIR=directory)
 
         def start(name, *arguments):
             program = [os.path.join(home, "bin", "spark-class"), "org.apache.spark.deploy." + name, "--webui-port", "0", "--host", here]
+            # --host is where Spark listens for Spark; its web page, which asks for no secret, listens at SPARK_LOCAL_IP
+            env = dict(os.environ, SPARK_LOCAL_IP="127.0.0.1")
             with open(os.path.join(directory, "log"), "ab") as log:
-                children.append(subprocess.Popen(program + list(arguments), stdout=log, stderr=log))
+                children.append(subprocess.Popen(program + list(arguments), env=env, stdout=log, stderr=log))
 
-        try:
-            if rank == 0:
-                start("master.Master", "--port", str(port))
-            wait_for("Spark's master at %s:%d" % (address, port), lambda: answers(address, port), children)
-            start("worker.Worker", "--cores", cores, "--memory", "%dm" % memory_mib(), "--work-dir", directory, master)
-            if rank > 0:
-                # until the driver has ended, and the master with it
-                wait_until_gone(address, port, children[-1])
-            elif drive(master, here, size, children, options) < options.target_accuracy:
-                sys.exit("the accuracy is below the target of %g" % options.target_accuracy)
-        except BaseException:
-            print(last_lines(directory), file=sys.stderr, flush=True)
-            raise
-        finally:
-            for child in reversed(children):
-                child.terminate()
-            for child in children:
-                try:
-                    child.wait(10)
-                except subprocess.TimeoutExpired:
-                    child.kill()
+        if rank == 0:
+            start("master.Master", "--port", str(port))
+        wait_for("Spark's master at %s:%d" % (address, port), lambda: answers(address, port), children)
+        start("worker.Worker", "--cores", cores, "--memory", "%dm" % memory, "--work-dir", directory, master)
+        if rank > 0:
+            # until the driver has ended, and the master with it
+            wait_until_gone(address, port, children[-1])
+        else:
+            accuracy = drive(master, here, size, children, options)
+    except BaseException:
+        print(last_lines(directory), file=sys.stderr, flush=True)
+        raise
+    finally:
+        clean_up(10)
+    if rank == 0 and accuracy < options.target_accuracy:
+        sys.exit("accuracy %.4f is below the target of %g" % (accuracy, options.target_accuracy))
 
 
 if __name__ == "__main__":
