@@ -42,7 +42,7 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     }
     let port = local_port(options.port.map(Into::into))?;
     if let Some(job) = &options.attach {
-        return again::run(options, job, &root, port, context).await;
+        return again::run(options, job, &root, context).await;
     }
     let command = project::command(&root, vec!["python3".into()])?;
     let (title, command, of_project) = (Some(options.name.clone()), command.argv, command.launcher);
@@ -66,7 +66,8 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     let program = format!("{}/{}/{PROGRAM}", context.target.cluster().jobs_dir, plan.id);
     plan.program.command = ["python3", &program, "serve"].map(Into::into).to_vec();
 
-    let page = Page { here: port, token: &token, open: options.open, master: &plan.hosts.launcher.observed.member };
+    let here = options.port.map(Into::into);
+    let page = Page { here, token: &token, open: options.open, master: &plan.hosts.launcher.observed.member };
     let job = async |on_frame: &mut dyn FnMut(&str, &Frame)| job_start::start(&plan, context, on_frame).await;
     let ended = page.while_open(job, context).await;
     let nodes = plan.hosts.observed().map(|observed| observed.name().to_owned());

@@ -15,13 +15,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Opens the page of a notebook that runs.
-pub async fn run(
-    options: &cli::Notebook,
-    job: &str,
-    root: &Path,
-    port: u16,
-    context: &Context,
-) -> Result<Outcome, Error> {
+pub async fn run(options: &cli::Notebook, job: &str, root: &Path, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, session, verbose, .. } = context;
     let cancellation = &session.cancellation;
     let jobs = cancellation.run(manage::list(target, fleet, events)).await?;
@@ -48,7 +42,7 @@ pub async fn run(
     else {
         return no_notebook("is no notebook");
     };
-    let page = Page { here: port, token: &token, open: options.open, master: &master };
+    let page = Page { here: options.port.map(Into::into), token: &token, open: options.open, master: &master };
     let watch = WatchOptions { output: *verbose > 0, launcher_output: *verbose > 1, ..WatchOptions::default() };
     let following = async |on_frame: &mut dyn FnMut(&str, &Frame)| {
         watch::attach(&jobs, job, watch, events, cancellation.signal(), on_frame).await

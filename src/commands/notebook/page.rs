@@ -18,6 +18,8 @@ use tokio::time::timeout;
 
 /// Ports here that are tried, Jupyter's own first.
 const PORTS: std::ops::Range<u16> = 8888..8988;
+/// How often another port is tried.
+const TRIES: u32 = 10;
 /// How long an answer over the forwarded port may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// The operation on the master, for messages.
@@ -54,8 +56,8 @@ fn ready_port(frame: &Frame) -> Option<u16> {
 
 /// JupyterLab, as a browser reaches it.
 pub struct Page<'a> {
-    /// The port of this machine.
-    pub here: u16,
+    /// The port of this machine, if one was chosen.
+    pub here: Option<u16>,
     /// What a request has to have.
     pub token: &'a str,
     /// Whether a browser is opened.
@@ -98,11 +100,17 @@ impl Page<'_> {
     /// reported: the job goes on. Returns what has to be kept.
     async fn serve(&self, there: u16, context: &Context) -> Option<impl Sized + use<>> {
         let events = &context.events;
-        let forward = match self.master.transport.reach(self.here, there, FORWARD).await {
-            Ok(forward) => forward,
-            Err(error) => {
-                events.warn(error.hint("Ctrl-C ends the notebook; try another port with --port PORT"));
-                return None;
+        let mut tries = 0;
+        let forward = loop {
+            let here = self.here.map_or_else(|| local_port(None), Ok).inspect_err(|error| events.warn(error)).ok()?;
+            match self.master.transport.reach(here, there, FORWARD).await {
+                Ok(forward) => break forward,
+                // another program has taken the port that was free
+                Err(_) if self.here.is_none() && tries < TRIES => tries += 1,
+                Err(error) => {
+                    events.warn(error.hint("Ctrl-C ends the notebook; try another port with --port PORT"));
+                    return None;
+                }
             }
         };
         let port = forward.as_ref().map_or(there, |forward| forward.port);
