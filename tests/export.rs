@@ -202,6 +202,7 @@ fn a_typo_is_no_valid_field() {
         (&mpijob, replica.into(), "restartPolicy", "restart_policy"),
         (&mpijob, format!("{replica}/template"), "spec", "podSpec"),
         (&mpijob, pod.into(), "automountServiceAccountToken", "autoMountServiceAccountToken"),
+        (&mpijob, format!("{pod}/securityContext"), "runAsUser", "runAsUID"),
         (&mpijob, pod.into(), "terminationGracePeriodSeconds", "terminationGracePeriod"),
         (&mpijob, pod.into(), "initContainers", "initContainer"),
         (&mpijob, container.into(), "imagePullPolicy", "pullPolicy"),
@@ -513,16 +514,93 @@ fn a_batch_script_starts_ranks_again_and_ends_them_in_time() {
     let dir = directory(SLURM, "launcher = \"srun\"\n");
     let (text, _) =
         exported(dir.path(), "export sbatch digits -np 1 --restarts 2 -- sh -c 'echo failed >>\"$LOG\"; exit 7'");
-    let (code, log) = run(dir.path(), &text.replace("pause=2", "pause=0"));
+    let (code, log) = run(dir.path(), &text.replace("hvdctl_pause=2", "hvdctl_pause=0"));
     assert_eq!((code, log.matches("failed\n").count()), (Some(7), 3), "{log}");
     assert!(log.contains("exit code 7; restart 2 of 2"), "{log}");
     // the ranks save after the signal
     let program = "trap \"echo saved >>$LOG; exit 0\" TERM; echo $$ >$LOG.step; kill -USR2 $PPID_OF_SCRIPT; while :; do sleep 0.05; done";
     let (text, _) = exported(dir.path(), &format!("export sbatch digits -np 1 --restarts 2 -- sh -c '{program}'"));
-    let (code, log) = run(dir.path(), &text.replace("\nending=\n", "\nexport PPID_OF_SCRIPT=$$\nending=\n"));
+    let (code, log) =
+        run(dir.path(), &text.replace("\nhvdctl_ending=\n", "\nexport PPID_OF_SCRIPT=$$\nhvdctl_ending=\n"));
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("scancel --signal=TERM 77\n") && log.contains("saved\n"), "{log}");
+    assert!(log.contains("scancel --full --signal=TERM 77\n") && log.contains("saved\n"), "{log}");
     assert_eq!(log.matches("srun ").count(), 1, "{log}");
+}
+
+#[test]
+fn a_batch_script_has_the_variables_and_lines_of_the_user() {
+    let dir = directory(SLURM, "");
+    // names that a script might use itself
+    let given = "-e nodes=5 -e name=run1 -e hosts=z -e count=3 -e pause=60 -e code=c -e counts=9 -e list=l";
+    for launcher in ["env", "torchrun"] {
+        let program = "sh -c 'echo \"$nodes $name $hosts $count $pause $code $counts $list\" >>\"$LOG\"'";
+        let (text, _) =
+            exported(dir.path(), &format!("export sbatch digits -np 4 --launcher {launcher} {given} -- {program}"));
+        let torchrun = "#!/bin/sh\nwhile [ \"$1\" != --no_python ]; do shift; done\nshift\nexec \"$@\"\n";
+        write(dir.path(), "torchrun.sh", torchrun);
+        let (code, log) = run(dir.path(), &text.replace("exec torchrun", "exec sh torchrun.sh"));
+        assert_eq!(code, Some(0), "{log}");
+        assert!(log.contains("\n5 run1 z 3 60 c 9 l\n"), "{log}");
+    }
+    for (line, message) in [
+        ("--launcher env -e TF_CONFIG=x", "TF_CONFIG cannot be set: the exported job sets it"),
+        ("--launcher torchrun -e MASTER_PORT=1", "MASTER_PORT cannot be set: the exported job sets it"),
+    ] {
+        let done = hvdctl(dir.path(), &format!("export sbatch digits -np 4 {line}"));
+        assert!(done.code == Some(2) && done.err.contains(message), "{}", done.err);
+    }
+    // a backslash at the end would take the rest of the line along
+    let (text, _) = exported(dir.path(), "export sbatch digits -np 4 --launcher env '--sbatch=--comment=a\\'");
+    assert!(text.contains("#SBATCH '--comment=a\\\\'\n"), "{text}");
+    // what nodes have is not for jobs of Slurm
+    let both = format!("{SLURM}[defaults]\nenv = {{ A = \"1\" }}\n[[node]]\nhost = \"n1\"\naddress = \"10.0.0.1\"\n");
+    let dir = directory(&both, "");
+    let (_, err) = exported(dir.path(), "export sbatch digits -np 4 --launcher env");
+    assert!(err.contains("no equivalent: address, env of [[node]] and [defaults]"), "{err}");
+    // lines of processes are those of the script
+    let processes = "[cluster]\nname = \"lab\"\nruntime = \"process\"\n[defaults]\ngpus = 2\nactivate = [\"module load X\"]\n[[node]]\nhost = \"n1\"\n";
+    let dir = directory(processes, "");
+    let (text, _) = exported(dir.path(), "export sbatch digits -np 2 --launcher srun");
+    assert!(text.contains("\nmodule load X\n"), "{text}");
+}
+
+#[test]
+fn a_dockerfile_has_a_file_of_its_own() {
+    let dir = directory(PLAIN, "build = \"Dockerfile\"\n");
+    write(dir.path(), "digits/Dockerfile", "FROM x\n");
+    let export = "export jobset digits -np 8 --launcher torchrun --force";
+    for (line, why) in [
+        ("--no-setup --dockerfile D", "there is no Dockerfile"),
+        ("--tag a/b:1 --dockerfile digits/Dockerfile", "the project's own Dockerfile"),
+        ("--tag a/b:1 --dockerfile D -o D", "name the same file"),
+    ] {
+        let done = hvdctl(dir.path(), &format!("{export} {line}"));
+        assert!(done.code == Some(2) && done.err.contains(why), "{}", done.err);
+    }
+    assert_eq!(fs::read_to_string(dir.path().join("digits/Dockerfile")).unwrap(), "FROM x\n");
+    assert!(!dir.path().join("D").exists());
+    let taken =
+        hvdctl(dir.path(), "export jobset digits -np 8 --launcher torchrun --tag a/b:1 --dockerfile inventory.toml");
+    assert!(taken.err.contains("name another file with --dockerfile"), "{}", taken.err);
+}
+
+#[test]
+fn sizes_beyond_what_kubernetes_takes_are_refused() {
+    let dir = directory(PLAIN, "");
+    for (line, why) in [
+        ("jobset digits -np 4294967295 --launcher torchrun", "do not fill"),
+        ("jobset digits -np 801 --launcher env", "more than TF_CONFIG can name"),
+    ] {
+        let done = hvdctl(dir.path(), &format!("export {line}"));
+        assert!(done.code == Some(2) && done.err.contains(why), "{}", done.err);
+    }
+    (0..1000).for_each(|number| write(dir.path(), &format!("digits/n/{number}"), "x"));
+    let done = hvdctl(dir.path(), "export jobset digits -np 8 --launcher torchrun");
+    assert!(done.code == Some(2) && done.err.contains("files, and a document names at most 1000"), "{}", done.err);
+    fs::remove_dir_all(dir.path().join("digits/n")).unwrap();
+    write(dir.path(), "digits/..x", "x");
+    let done = hvdctl(dir.path(), "export jobset digits -np 8 --launcher torchrun");
+    assert!(done.code == Some(2) && done.err.contains("..x"), "{}", done.err);
 }
 
 #[track_caller]

@@ -41,7 +41,7 @@ pub struct ExportDocument {
 /// `export`.
 pub fn run(options: &Export, global: &Global, events: &Events) -> Result<Outcome, Error> {
     let job = options.job();
-    job.output.as_deref().map_or(Ok(()), |file| output_file::check(file, job.force))?;
+    job.output.as_deref().map_or(Ok(()), |file| output_file::check("-o", file, job.force))?;
     if global.scheduler.is_some() {
         return Err(Error::usage("export starts nothing, and takes no --scheduler", "leave out --scheduler"));
     }
@@ -88,7 +88,7 @@ fn for_pods(
     target: &Target,
 ) -> Result<(Exported, Option<String>), Error> {
     if let Some(file) = &pods.dockerfile {
-        output_file::check(file, pods.job.force)?;
+        output_file::check("--dockerfile", file, pods.job.force)?;
     }
     if pods.job.launching.launcher == Some(LauncherName::Srun) {
         return Err(Error::usage("srun is the launcher of Slurm", "hvdctl export sbatch"));
@@ -102,6 +102,7 @@ fn for_pods(
     )?;
     let needs_ssh = format == ExportFormat::MpiJob;
     let dockerfile = image(pods, root, &inventory.cluster.image, needs_ssh)?;
+    check_dockerfile(pods, root, dockerfile.is_some())?;
     let texts = match pods.pvc.is_some() || pods.project_in_image {
         true => Vec::new(),
         false => texts(root)?,
@@ -127,6 +128,21 @@ fn for_pods(
     Ok((export(format, &request)?, dockerfile))
 }
 
+/// Checks that `--dockerfile` names a file of its own.
+fn check_dockerfile(pods: &ExportPods, root: &Path, has_one: bool) -> Result<(), Error> {
+    let Some(file) = &pods.dockerfile else { return Ok(()) };
+    let same =
+        |other: &Path| file == other || file.canonicalize().is_ok_and(|file| Some(file) == other.canonicalize().ok());
+    let build = ProjectFile::read(root)?.build.map(|build| root.join(build));
+    let why = match has_one {
+        false => "the job uses the cluster's image, and there is no Dockerfile",
+        true if pods.job.output.as_deref().is_some_and(same) => "-o and --dockerfile name the same file",
+        true if build.as_deref().is_some_and(same) => "--dockerfile names the project's own Dockerfile",
+        true => return Ok(()),
+    };
+    Err(Error::usage(why, "leave out --dockerfile, or name another file"))
+}
+
 /// `export sbatch`.
 fn for_slurm(options: &cli::ExportSbatch, root: &Path, target: Target, is_on: bool) -> Result<Exported, Error> {
     let job = &options.job;
@@ -146,14 +162,11 @@ fn for_slurm(options: &cli::ExportSbatch, root: &Path, target: Target, is_on: bo
     let resources = ResourceRequest { ranks: Some(job.np), map_by: options.map_by, per_node: options.gpus_per_node };
     let (job_options, command) = job_options(job, root, &scheduled, resources)?;
     let job_options = JobOptions { sbatch: options.sbatch.clone(), ..job_options };
-    let (nodes, inventory) = match target.inventory.slurm.is_some() {
-        true => (scheduled.nodes.clone(), scheduled),
-        false => (target.nodes(), target.inventory),
-    };
+    let nodes = if target.inventory.slurm.is_some() { scheduled.nodes } else { target.nodes() };
     export(
         ExportFormat::Sbatch,
         &ExportRequest {
-            inventory: &inventory,
+            inventory: &target.inventory,
             nodes: &nodes,
             name: &job_name(job, root),
             command: &command,

@@ -8,25 +8,26 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// Checks that a file may be written, before anything is done for it. `force`: whether one that exists is replaced.
+/// Checks that the file of an option may be written, before anything is done for it. `force`: whether one that exists is
+/// replaced.
 ///
 /// # Errors
 /// A file that exists, or is no regular file.
-pub(super) fn check(file: &Path, force: bool) -> Result<(), Error> {
+pub(super) fn check(option: &str, file: &Path, force: bool) -> Result<(), Error> {
     if file.exists() && !force {
-        return Err(exists(file));
+        return Err(exists(option, file));
     }
     // with root's rights a device would be replaced as well
     if file.exists() && !file.is_file() {
         let name = quote::readable(&file.display().to_string());
-        return Err(Error::usage(format!("{name} is no regular file"), "name another file with -o"));
+        return Err(Error::usage(format!("{name} is no regular file"), format!("name another file with {option}")));
     }
     Ok(())
 }
 
-fn exists(file: &Path) -> Error {
+fn exists(option: &str, file: &Path) -> Error {
     let name = quote::readable(&file.display().to_string());
-    Error::usage(format!("{name} exists"), "replace it with --force, or name another file with -o")
+    Error::usage(format!("{name} exists"), format!("replace it with --force, or name another file with {option}"))
 }
 
 /// Writes the file as a whole, or not at all.
@@ -42,7 +43,7 @@ pub(super) fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
     let persisted = if force { new.persist(file) } else { new.persist_noclobber(file) };
     match persisted {
         Ok(_) => Ok(()),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(exists(file)),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(exists("-o", file)),
         Err(error) => Err(anyhow::Error::from(error.error).context(operation()).into()),
     }
 }

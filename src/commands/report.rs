@@ -33,7 +33,7 @@ pub async fn run(options: &cli::Report, context: &Context) -> Result<Outcome, Er
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
     let file = options.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.html", job.id)));
     // before minutes are spent on it
-    output_file::check(&file, options.force)?;
+    output_file::check("-o", &file, options.force)?;
     let collecting = history::report(&jobs, job, options.metric.clone(), events);
     let mut report = session.cancellation.run(collecting).await?;
     report.add_last_lines(history::last_lines(&jobs, job).await);

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::inventory::{Cluster, Container, Gpus, Node, Pull};
 use crate::text::nodeset;
 use crate::text::quote::readable;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Where a job goes.
@@ -54,6 +55,29 @@ pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result
         ));
     }
     Ok(all.iter().map(sentence).collect())
+}
+
+/// Returns the settings of nodes that no job under Slurm gets, as with `train`: one sentence for all nodes, if there are
+/// any.
+pub(super) fn unused_under_slurm(nodes: &[Node]) -> Option<String> {
+    let fields = |node: &Node| {
+        let Container { mounts, devices, ulimits, activate, env, env_file } = &node.container;
+        let set = [
+            (node.address.is_some(), "address"),
+            (node.interface.is_some(), "interface"),
+            (!mounts.is_empty(), "mounts"),
+            (!devices.is_empty(), "devices"),
+            (!ulimits.is_empty(), "ulimits"),
+            (!activate.is_empty(), "activate"),
+            (!env.is_empty(), "env"),
+            (env_file.is_some(), "env_file"),
+        ];
+        set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, field)| field)
+    };
+    let named: BTreeSet<&str> = nodes.iter().flat_map(fields).collect();
+    let named: Vec<&str> = named.into_iter().collect();
+    (!named.is_empty())
+        .then(|| format!("{} of [[node]] and [defaults]: with [slurm] a job has only what that sets", named.join(", ")))
 }
 
 fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {

@@ -15,6 +15,10 @@ const JOB: &str = "node";
 /// The port at which ranks find one another, as PyTorch's documentation has it. A pod has all ports for itself.
 const PORT: u16 = 29500;
 
+/// The most ranks with variables: with names of 63 characters their list stays below the 128 KiB that Linux allows a
+/// variable (`MAX_ARG_STRLEN`).
+const MOST_RANKS: u32 = 800;
+
 /// Where Kubernetes writes the number of a pod of an indexed job.
 const INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
@@ -85,7 +89,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let argv = request.argv()?;
     let command = argv.iter().map(|argument| literal(argument).into());
     let (own, command) = match by_rank {
-        true => (variables(&parts.name, shape, &first), command.collect()),
+        true => (variables(&parts.name, shape, &first)?, command.collect()),
         false => {
             let index = EnvVar::from("NODE_RANK", ValueFrom::FieldRef { field_path: INDEX });
             (vec![index], torchrun(shape, &first).into_iter().chain(command).collect())
@@ -153,8 +157,17 @@ fn torchrun(shape: Shape, first: &str) -> Vec<YamlText> {
 }
 
 /// Returns the variables of a rank, as `train` sets them with `env`. The number of its pod is its own.
-fn variables(name: &str, shape: Shape, first: &str) -> Vec<EnvVar> {
+///
+/// # Errors
+/// More ranks than fit into `TF_CONFIG`, which names all of them.
+fn variables(name: &str, shape: Shape, first: &str) -> Result<Vec<EnvVar>, Error> {
     let port = PORT.to_string();
+    if shape.pods > MOST_RANKS {
+        return Err(Error::usage(
+            format!("{} ranks are more than TF_CONFIG can name (at most {MOST_RANKS})", shape.pods),
+            "use --launcher torchrun, which has a pod for each node",
+        ));
+    }
     let workers: Vec<String> = (0..shape.pods).map(|pod| format!("{}:{PORT}", host(name, pod))).collect();
     // a number, which Kubernetes puts in
     let config = json!({"cluster": {"worker": workers}, "task": {"type": "worker", "index": "RANK"}});
@@ -174,5 +187,5 @@ fn variables(name: &str, shape: Shape, first: &str) -> Vec<EnvVar> {
         ("JAX_PROCESS_ID", "$(RANK)"),
     ];
     let rank = EnvVar::from("RANK", ValueFrom::FieldRef { field_path: INDEX });
-    std::iter::once(rank).chain(fixed.map(|(name, value)| EnvVar::of(name, value))).collect()
+    Ok(std::iter::once(rank).chain(fixed.map(|(name, value)| EnvVar::of(name, value))).collect())
 }

@@ -59,6 +59,7 @@ pub(super) struct PodSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) restart_policy: Option<&'static str>,
     pub(super) automount_service_account_token: bool,
+    pub(super) security_context: SecurityContext,
     pub(super) termination_grace_period_seconds: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) node_selector: BTreeMap<&'static str, String>,
@@ -66,6 +67,14 @@ pub(super) struct PodSpec {
     pub(super) init_containers: Vec<PodContainer>,
     pub(super) containers: Vec<PodContainer>,
     pub(super) volumes: Vec<Volume>,
+}
+
+/// The user of all containers: root, as with hvdctl, whatever the image says.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SecurityContext {
+    pub(super) run_as_user: u32,
+    pub(super) run_as_group: u32,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]

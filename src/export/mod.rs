@@ -172,12 +172,16 @@ impl ExportRequest<'_> {
     }
 }
 
+/// Whether a character may end a line of YAML or of a script, or is otherwise no text of it.
+fn is_line_end(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
 /// Returns texts as lines of a comment; a line end in one begins no other line.
 fn comment(lines: &[String]) -> String {
-    let is_end = |c: char| c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}');
     let line = |line: &String| match line.is_empty() {
         true => "#\n".to_owned(),
-        false => format!("# {}\n", line.replace(is_end, " ")),
+        false => format!("# {}\n", line.replace(is_line_end, " ")),
     };
     lines.iter().map(line).collect()
 }

@@ -19,11 +19,11 @@ const HOSTFILE: &str = "/etc/mpi/hostfile";
 const LAUNCH: &str = "printf '%s\\n' 'Host *' '  StrictHostKeyChecking no' '  UserKnownHostsFile /dev/null' \
                       '  LogLevel ERROR' >>/etc/ssh/ssh_config && exec \"$@\"";
 
-/// Starts sshd with host keys of this pod. The directory in which the operator mounts the keys is open to others, which
-/// sshd refuses otherwise; sessions get the search paths of the image.
-const WORK: &str = "PATH=$PATH:/usr/sbin:/sbin; mkdir -p /run/sshd && ssh-keygen -A && exec \"$(command -v sshd)\" -De \
-                    -o StrictModes=no -o PermitRootLogin=prohibit-password \
-                    -o \"SetEnv=PATH=$PATH${LD_LIBRARY_PATH:+ LD_LIBRARY_PATH=$LD_LIBRARY_PATH}\"";
+/// Starts sshd with host keys of this pod, which ignores the image's own configuration and takes the logins of all ranks
+/// at once, as the sshd of a worker does (worker/spec.rs). The directory in which the operator mounts the keys is open to
+/// others, which sshd refuses otherwise; sessions get the search paths of the image. The shell stays the first process:
+/// with sshd in its place the kernel would end all ranks, which so have the grace period of the pod.
+const WORK: &str = include_str!("../scripts/export/worker.sh");
 
 /// The port of sshd in a pod, which has a network of its own.
 const SSH: u16 = 22;
@@ -84,7 +84,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         resources: parts.resources(),
         ..parts.container("worker", ["sh", "-c", &literal(WORK)].map(YamlText::from).into())
     };
-    let replicas = |replicas, template| ReplicaSpec { replicas, restart_policy: "Never", template };
+    let replicas = |replicas, restart_policy, template| ReplicaSpec { replicas, restart_policy, template };
     let resource = Resource {
         api_version: "kubeflow.org/v2beta1",
         kind: "MPIJob",
@@ -94,8 +94,9 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
             launcher_creation_policy: "WaitForWorkersReady",
             run_policy: RunPolicy { clean_pod_policy: "Running", backoff_limit: request.options.restarts },
             mpi_replica_specs: ReplicaSpecs {
-                launcher: replicas(1, parts.pod(launcher, None, false)),
-                worker: replicas(shape.pods, parts.pod(worker, None, true)),
+                launcher: replicas(1, "Never", parts.pod(launcher, None, false)),
+                // for the next attempt of the launcher: the operator does not replace a pod that has failed
+                worker: replicas(shape.pods, "OnFailure", parts.pod(worker, None, true)),
             },
         },
     };

@@ -84,9 +84,11 @@ impl PodParts {
         let secret = format!("{name}-env");
         let secrets = request.secrets();
         if !secrets.is_empty() {
-            // one NAME=VALUE a line; kubectl takes the value of a line without `=` from its own environment
+            // one NAME=VALUE a line; kubectl takes the value of a line without `=` from its own environment, and an empty
+            // one if it is not set
             commands.push(format!(
-                "printf '%s\\n' {} | kubectl create secret generic {secret} --from-env-file=/dev/stdin",
+                "printenv {0} >/dev/null && printf '%s\\n' {0} | kubectl create secret generic {secret} \
+                 --from-env-file=/dev/stdin",
                 quote::command(&secrets)
             ));
         }
@@ -159,6 +161,7 @@ impl PodParts {
             spec: PodSpec {
                 restart_policy: restart,
                 automount_service_account_token: false,
+                security_context: SecurityContext::default(),
                 termination_grace_period_seconds: self.grace,
                 node_selector: product.map(|product| (PRODUCT, product)).into_iter().collect(),
                 init_containers: copying.into_iter().collect(),
@@ -203,7 +206,7 @@ impl PodParts {
     ) -> Result<Exported, Error> {
         let PodParts { name, shape, missing, warnings, mut commands, project, .. } = self;
         let Shape { pods, ranks, gpus } = shape;
-        commands.push("kubectl apply --validate=strict -f FILE".to_owned());
+        commands.push("kubectl apply --server-side --validate=strict -f FILE".to_owned());
         let gpus = if gpus == 0 { "no GPUs".to_owned() } else { count(gpus as usize, "GPU") };
         let mut lines = vec![
             format!(

@@ -1,5 +1,6 @@
 //! Where the pods of a job find the project.
 
+use super::is_line_end;
 use super::manifest::ConfigMapItem;
 use super::names::key;
 use crate::error::Error;
@@ -9,6 +10,8 @@ use crate::text::units::human;
 
 /// The most bytes of a project in a ConfigMap, which has at most 1 MiB with all its keys.
 pub const LARGEST: u64 = 1_000_000;
+/// The most files of such a project: a document names each of them, for every kind of pod.
+const MOST_FILES: usize = 1000;
 
 /// Where the project is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +25,17 @@ pub enum ProjectSource<'a> {
 }
 
 /// Checks that `kubectl create configmap --from-file=KEY=PATH` reads these files: it separates values at commas, and a
-/// key from its path at `=`.
+/// key from its path at `=`. A volume has no path that begins with two dots.
 ///
 /// # Errors
-/// A file with another name.
+/// A file with another name, and too many files.
 pub fn check_names(files: &[TextFile]) -> Result<(), Error> {
-    match files.iter().find(|file| file.path.contains(|c: char| "=,\"".contains(c) || c.is_control())) {
+    if files.len() > MOST_FILES {
+        let why = format!("the project has {} files, and a document names at most {MOST_FILES}", files.len());
+        return Err(Error::usage(why, ELSEWHERE));
+    }
+    let is_refused = |c: char| "=,\"".contains(c) || is_line_end(c);
+    match files.iter().find(|file| file.path.contains(is_refused) || file.path.starts_with("..")) {
         Some(file) => Err(refused(NoTexts::Name(file.path.clone()))),
         None => Ok(()),
     }
@@ -46,12 +54,12 @@ pub fn refused(why: NoTexts) -> Error {
         }
         NoTexts::Name(path) => format!("kubectl reads no file named {} into a ConfigMap", readable(&path)),
     };
-    Error::usage(
-        why,
-        "use a volume that has the project (--pvc NAME), or an image (--project-in-image --tag IMAGE); a line in \
-         .hvdctlignore leaves a file out",
-    )
+    Error::usage(why, ELSEWHERE)
 }
+
+/// What to do with such a project.
+const ELSEWHERE: &str = "use a volume that has the project (--pvc NAME), or an image (--project-in-image --tag IMAGE); a \
+                         line in .hvdctlignore leaves a file out";
 
 /// Returns the entries of a ConfigMap for these files.
 pub(super) fn items(files: &[TextFile]) -> Vec<ConfigMapItem> {

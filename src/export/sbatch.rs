@@ -3,7 +3,7 @@
 //! What hvdctl itself submits is a program of its own (`allocation.py`), which becomes the job supervisor. The script
 //! asks for the same resources and starts the same launcher with the same variables, by `srun`.
 
-use super::gaps::{OtherScheduler, missing};
+use super::gaps::{OtherScheduler, missing, unused_under_slurm};
 use super::{ExportRequest, Exported, ExportedVariable, comment};
 use crate::error::Error;
 use crate::inventory::{Controller, Gpus, LauncherName, Node, Slurm};
@@ -32,7 +32,10 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let cluster = &request.inventory.cluster;
     let mut slurm = request.inventory.slurm.clone().unwrap_or_default();
     let is_of_slurm = request.inventory.slurm.is_some();
-    let mut missing = if is_of_slurm { Vec::new() } else { missing(request, OtherScheduler::Slurm)? };
+    let mut missing = match is_of_slurm {
+        true => unused_under_slurm(&request.inventory.nodes).into_iter().collect(),
+        false => missing(request, OtherScheduler::Slurm)?,
+    };
     if !is_of_slurm {
         slurm.gres = slurm.gres.or_else(|| gpus(request).map(|gpus| format!("gpu:{gpus}")));
         if cluster.has_engine() {
@@ -58,12 +61,12 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let secrets = request.secrets();
     let mut text = "#!/bin/bash -l\n".to_owned();
     let name = format!("--job-name={}", request.name.replace(|c: char| c.is_control(), " "));
-    text.extend([&name].into_iter().chain(&options).map(|option| format!("#SBATCH {}\n", quote::readable(option))));
+    text.extend([&name].into_iter().chain(&options).map(|option| format!("#SBATCH {}\n", directive(option))));
     text.push_str(&comment(&about(request, &missing)?));
     text.push_str(&environment(request, &slurm)?);
     text.push_str(&launch(request)?);
     text.push_str(&format!(
-        "\nrestarts={}\npause={}\n{RUN}",
+        "\nhvdctl_restarts={}\nhvdctl_pause={}\n{RUN}",
         request.options.restarts,
         cluster.restart_pause.as_secs()
     ));
@@ -80,6 +83,12 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     }
     let commands = vec!["sbatch FILE".to_owned()];
     Ok(Exported { name: request.name.to_owned(), text, missing, warnings, commands })
+}
+
+/// Returns an option as sbatch reads it in a script: a backslash escapes there, also in quotes
+/// (`src/sbatch/opt.c`, `_get_argument`).
+fn directive(option: &str) -> String {
+    quote::readable(&option.replace('\\', "\\\\"))
 }
 
 /// Returns the GPUs of each node for which an inventory without `[slurm]` asks, if it says so.
@@ -112,10 +121,56 @@ fn about(request: &ExportRequest<'_>, missing: &[String]) -> Result<Vec<String>,
     Ok(lines)
 }
 
+/// The variables that the script sets for the ranks of `env`; for those of `torchrun` and `horovodrun` the first two.
+const OWN: [&str; 9] = [
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "LOCAL_WORLD_SIZE",
+    "TF_CONFIG",
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
+];
+
+/// Returns the variables that the script sets for the ranks.
+fn own(launcher: LauncherName) -> &'static [&'static str] {
+    match launcher {
+        LauncherName::Env => &OWN,
+        LauncherName::Torchrun | LauncherName::Horovodrun => &OWN[..2],
+        LauncherName::Mpirun | LauncherName::Srun => &[],
+    }
+}
+
+/// Returns the lines of `activate`: those of `[slurm]`, else those of the nodes.
+fn activate<'a>(request: &'a ExportRequest<'_>, slurm: &'a Slurm) -> Result<&'a [String], Error> {
+    if request.inventory.slurm.is_some() {
+        return Ok(&slurm.activate);
+    }
+    let first = request.nodes.first().map_or(&[][..], |node| &node.container.activate);
+    match request.nodes.iter().find(|node| node.container.activate != first) {
+        None => Ok(first),
+        Some(other) => Err(Error::usage(
+            format!(
+                "`activate` of {} differs from that of {}, and the script has one",
+                other.name, request.nodes[0].name
+            ),
+            "set it in [defaults], or select nodes of one kind with --on",
+        )),
+    }
+}
+
 /// Returns the lines that set up the environment. Those of `activate` are the user's own bash.
 fn environment(request: &ExportRequest<'_>, slurm: &Slurm) -> Result<String, Error> {
     let mut lines = String::from("\n");
-    lines.extend(slurm.activate.iter().map(|line| format!("{line}\n")));
+    lines.extend(activate(request, slurm)?.iter().map(|line| format!("{line}\n")));
+    if let Some(name) = own(request.launcher()).iter().find(|name| request.variables.contains_key(**name)) {
+        return Err(Error::usage(
+            format!("{name} cannot be set: the exported job sets it"),
+            "remove it from -e, `env` and `env_file`, or set it in the command: env NAME=VALUE PROGRAM",
+        ));
+    }
     if !request.variables.contains_key("PYTHONUNBUFFERED") {
         lines.push_str("export PYTHONUNBUFFERED=1\n");
     }
@@ -142,7 +197,7 @@ fn environment(request: &ExportRequest<'_>, slurm: &Slurm) -> Result<String, Err
 /// Returns the lines that define `start`, which starts all ranks and waits for them.
 fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
     let (ranks, command) = (request.ranks()?, quote::command(&request.argv()?));
-    let nodes = format!("\nranks={ranks}\n{NODES}");
+    let nodes = format!("\nhvdctl_ranks={ranks}\n{NODES}");
     Ok(match request.launcher() {
         LauncherName::Srun => format!("\nstart() {{\n  {STEP} --ntasks={ranks} --distribution=block {command}\n}}\n"),
         LauncherName::Mpirun => {
@@ -159,7 +214,7 @@ fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
             let controller = if request.controller() == Controller::Mpi { "--mpi" } else { "--gloo" };
             let timeout = request.inventory.cluster.start_timeout.as_secs();
             format!(
-                "{nodes}\n{SSH}\nstart() {{\n  horovodrun {controller} -np \"$ranks\" -H \"$hosts\" --disable-cache \
+                "{nodes}\n{SSH}\nstart() {{\n  horovodrun {controller} -np \"$hvdctl_ranks\" -H \"$hvdctl_hosts\" --disable-cache \
                  --start-timeout {timeout} {command}\n}}\n"
             )
         }

@@ -37,7 +37,10 @@ pub(super) fn shape(request: &ExportRequest<'_>, one_rank_each: bool) -> Result<
                 count(ranks as usize, "rank"),
                 count(pods as usize, "pod"),
             ),
-            format!("-np {smaller} or {} fill all pods; --slots K changes the ranks of each", smaller + slots),
+            format!(
+                "-np {smaller} or {} fill all pods; --slots K changes the ranks of each",
+                smaller.saturating_add(slots)
+            ),
         ));
     }
     let of_pod = ranks / pods;

@@ -26,6 +26,7 @@ mod images;
 mod init;
 mod jobs;
 mod keys;
+mod kubernetes;
 mod launchers;
 mod lease;
 mod local;

@@ -1,7 +1,7 @@
 # horovodrun reaches the other nodes by ssh; here that is a step of the job
-programs=$(mktemp -d)
-trap 'rm -rf "$programs"' EXIT
-cat >"$programs/ssh" <<'end'
+hvdctl_programs=$(mktemp -d)
+trap 'rm -rf "$hvdctl_programs"' EXIT
+cat >"$hvdctl_programs/ssh" <<'end'
 #!/bin/sh
 host=
 while [ $# -gt 0 ]; do
@@ -21,5 +21,5 @@ for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
 done
 exec srun --nodes=1 --ntasks=1 --nodelist="$host" --overlap --mem=0 --mpi=none --cpu-bind=none --unbuffered --export=ALL --quiet sh -c "$*"
 end
-chmod 755 "$programs/ssh"
-PATH=$programs:$PATH
+chmod 755 "$hvdctl_programs/ssh"
+PATH=$hvdctl_programs:$PATH
