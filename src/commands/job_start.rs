@@ -123,7 +123,7 @@ pub async fn start(
     }
     // the images are built for the default launcher
     if plan.options.launcher != LauncherName::default() {
-        session.cancellation.run(check_launcher(plan)).await?;
+        session.cancellation.run(check_launcher(plan, &plan.commands[0].argv[0])).await?;
     }
     execute::start(plan, session, events, on_frame).await
 }

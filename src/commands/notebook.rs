@@ -10,15 +10,16 @@ use super::job_start::{self, Allocating};
 use super::{Context, Outcome};
 use crate::cli;
 use crate::error::Error;
+use crate::event::Message;
 use crate::inventory::{Bind, LauncherName};
 use crate::job::supervision::WatchOptions;
 use crate::launch::placement::{MapBy, RankCount};
-use crate::launch::{self, env_file};
+use crate::launch::{self, Launcher, env_file};
 use crate::random;
 use crate::record::frames::Frame;
 use crate::secret::Secret;
 use crate::slurm;
-use crate::start::in_worker::check_modules;
+use crate::start::in_worker::{check_launcher, check_modules};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ProjectRequest, ResourceRequest};
 use crate::sync::project;
@@ -59,6 +60,7 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     let mut plan = job_start::plan(project.program(context.target.nodes()), job, Allocating::WhenFree, context).await?;
     check(&plan, context).await?;
     let controller = options.launching.controller(context.target.cluster().controller);
+    check_by_hand(&plan, launch::launcher(launcher, controller), context).await?;
     let transport = &plan.hosts.launcher.observed.member.transport;
     let listen = if transport.is_here() { port } else { 0 };
     let description = plan.by_hand((launcher, controller), PROGRAM, listen)?;
@@ -128,4 +130,17 @@ async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
     let nodes: Vec<_> = plan.hosts.observed().collect();
     let needed = (&["jupyterlab"][..], WITHOUT_JUPYTER);
     session.cancellation.run(check_modules(&nodes, target.cluster(), needed, events)).await
+}
+
+/// Checks what would make the launches of cells fail. It is a warning: a notebook can do without them.
+async fn check_by_hand(plan: &JobPlan, launcher: &Launcher, context: &Context) -> Result<(), Error> {
+    let Context { events, session, .. } = context;
+    plan.wrong_names(launcher).for_each(|error| events.warn(error));
+    match session.cancellation.run(check_launcher(plan, launcher.program)).await {
+        Err(Error::Check { message, hint }) => {
+            events.warn(Message::from(format!("cells cannot start ranks: {message}")).hint(hint));
+            Ok(())
+        }
+        other => other,
+    }
 }

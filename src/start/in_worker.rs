@@ -103,14 +103,13 @@ pub async fn check_modules(
     each_node(nodes.to_vec(), events, check).await.all().map(drop)
 }
 
-/// Checks in a worker that the image has the launcher, or Python if there is none, and that its `mpirun` is that of
-/// Open MPI. If no worker is up, the launch itself fails.
+/// Checks in a worker that the image has the program of a launcher, or Python if there is none, and that its `mpirun`
+/// is that of Open MPI. If no worker is up, the launch itself fails.
 ///
 /// # Errors
 /// The image does not have it, or another one; the worker's node does not answer.
-pub async fn check_launcher(plan: &JobPlan) -> Result<(), Error> {
+pub async fn check_launcher(plan: &JobPlan, program: &str) -> Result<(), Error> {
     let cluster = &plan.inventory.cluster;
-    let program = plan.commands[0].argv[0].as_str();
     let mut engines = plan.hosts.observed().map(|observed| &observed.runtime);
     let Some((runtime, worker)) = engines.find_map(|runtime| Some((runtime, worker_of_image(cluster, runtime)?)))
     else {

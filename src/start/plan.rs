@@ -250,15 +250,20 @@ impl JobPlan {
         let others = self.hosts.others.iter().map(|host| self.check_worker(&host.observed));
         let checked = std::iter::once(self.check_launcher().map(|()| Vec::new())).chain(others);
         let mixed = self.hosts.all().filter_map(|host| self.mixed_data(host));
-        let by_name =
-            launcher(self.options.launcher, self.options.controller).by_host_name && !self.hosts.others.is_empty();
-        let with_ranks = self.hosts.all().filter(|host| by_name && host.ranks > 0);
-        let named = with_ranks.filter_map(|host| wrong_name(&host.observed, &host.endpoint));
+        let named = self.wrong_names(launcher(self.options.launcher, self.options.controller));
         let found = self.preflight().failed.into_iter().chain(mixed).chain(named).map(Err);
         let planned = all(events, checked.chain(found).collect())?;
         let planned = self.hosts.observed().zip(planned.iter().map(Vec::as_slice));
         apply::check_disrupted(&self.inventory.cluster, planned)?;
         check_keys(&self.inventory, self.hosts.observed())
+    }
+
+    /// Returns the errors of the nodes to whose host names ranks of this launcher would connect although they do not
+    /// lead there.
+    pub fn wrong_names(&self, launcher: &Launcher) -> impl Iterator<Item = NodeError> {
+        let by_name = launcher.by_host_name && !self.hosts.others.is_empty();
+        let with_ranks = self.hosts.all().filter(move |host| by_name && host.ranks > 0);
+        with_ranks.filter_map(|host| wrong_name(&host.observed, &host.endpoint))
     }
 
     /// Returns the error of a node whose ranks would read the files of two pushes: of data that are incomplete there

@@ -66,14 +66,20 @@ impl Notebook {
     }
 }
 
-/// A lab whose workers have the stand-in.
+/// A lab whose workers have the stand-in, and no torchrun.
 fn lab() -> Lab {
     let lab = Lab::empty();
     for node in NODES {
         let put = format!("mkdir -p {PLACE} && cd {PLACE} && : >__init__.py && printf %s \"$1\" >__main__.py");
         node_sh(node, &put, &[JUPYTERLAB]).code(0);
     }
-    lab.edit("gpus = 1", &format!("gpus = 1\nmounts = [\"{PLACE}:/usr/lib/python3/dist-packages/jupyterlab:ro\"]"));
+    lab.edit(
+        "gpus = 1",
+        &format!(
+            "gpus = 1\nmounts = [\"{PLACE}:/usr/lib/python3/dist-packages/jupyterlab:ro\", \
+             \"{PLACE}/__init__.py:/usr/bin/torchrun:ro\"]"
+        ),
+    );
     lab.hvdctl(&["up"]).code(0);
     lab
 }
@@ -168,7 +174,11 @@ fn a_notebook_is_opened_again_and_its_files_are_in_the_project_at_the_end() {
     // the terminal goes away
     let Notebook { running, token, .. } = notebook;
     running.signal("HUP");
-    running.end(s(60)).code(129).complains(&["notebook --attach"]);
+    running.end(s(60)).code(129).complains(&[
+        "cells cannot start ranks: the image",
+        "has no torchrun",
+        "notebook --attach",
+    ]);
     let again = Notebook::open(&lab, project.to_str().unwrap(), &["--attach", "notebook"]);
     assert_eq!(again.token, token);
     assert!(again.cell("cat both.txt").contains("of the cell\n"));
