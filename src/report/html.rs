@@ -372,7 +372,9 @@ impl Report<'_> {
             let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", escaped(value));
         };
         if let Some(record) = &job.record {
-            row("The same again", &repeat::command(record));
+            if let Some(command) = repeat::command(record) {
+                row("The same again", &command);
+            }
             row(
                 "Launcher",
                 &[job.launcher.map(|one| one.to_string()), job.controller.map(|one| controller(one).to_owned())]

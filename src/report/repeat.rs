@@ -12,8 +12,13 @@ pub(super) fn controller(controller: Controller) -> &'static str {
     }
 }
 
-/// Returns the command. Variables are not in it, as their values are not recorded.
-pub(super) fn command(record: &Record) -> String {
+/// Returns the command; `None`: the program is hvdctl's own, in the job's directory. Variables are not in it, as their
+/// values are not recorded.
+pub(super) fn command(record: &Record) -> Option<String> {
+    let of_job = format!("/{}/", record.id);
+    if record.command.iter().any(|argument| argument.to_string().contains(&of_job)) {
+        return None;
+    }
     let placement = &record.placement;
     let mut words = vec!["hvdctl".to_owned()];
     match &record.project {
@@ -42,8 +47,8 @@ pub(super) fn command(record: &Record) -> String {
         words.push("--log-progress".to_owned());
     }
     let command = quote::command(&words);
-    match record.default_command {
+    Some(match record.default_command {
         true => command,
         false => format!("{command} -- {}", quote::command(&record.command)),
-    }
+    })
 }

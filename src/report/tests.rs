@@ -110,6 +110,16 @@ fn a_failed_job_shows_why_and_when() {
 }
 
 #[test]
+fn what_only_hvdctl_starts_has_no_command() {
+    let mut job = job(1, 5, "notebook", "");
+    let row = "The same again";
+    assert!(Report::new(&job, START, Vec::new()).html().contains(row));
+    let program = format!("/opt/horovod/jobs/{}/notebook.py", job.id);
+    job.record.as_mut().unwrap().command = ["python3", &program, "serve"].map(ProgramArgument::from).to_vec();
+    assert!(!Report::new(&job, START, Vec::new()).html().contains(row));
+}
+
+#[test]
 fn a_gpu_in_use_at_idle_power_is_marked() {
     let job = job(1, 5, "stall", "");
     let mut report = Report::new(&job, START + 600.0, Vec::new());
