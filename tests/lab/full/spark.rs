@@ -1,7 +1,7 @@
 //! A Spark cluster as a job.
 
 use super::learns;
-use crate::process::{run, s};
+use crate::process::{eventually, run, s};
 use crate::state::{Lab, on};
 
 #[test]
@@ -27,8 +27,9 @@ fn the_digits_are_learnt_on_a_spark_cluster_whose_executors_are_graded() {
 
     // a stopped job removes that of the job from the worker, which stays
     let configuration = || in_worker("find /tmp -name spark-defaults.conf");
-    let mut job = lab.start(&["train", example, "-np", "2", "--", "python3", "train.py", "--epochs", "1000000"]);
-    job.until(&["Started distributed training"], s(180));
+    let job = lab.start(&["train", example, "-np", "2", "--", "python3", "train.py", "--epochs", "1000000"]);
+    // Spark's own log is on standard error
+    assert!(eventually(s(180), || job.err().contains("Started distributed training")), "{}", job.err());
     assert_ne!(configuration(), "");
     lab.hvdctl(&["stop"]).code(0);
     job.end(s(30)).code(143);
