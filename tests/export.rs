@@ -129,6 +129,12 @@ fn a_horovodrun_job_with_its_project_in_a_config_map() {
         exported(dir.path(), "export mpijob digits -np 8 --restarts 2 -e WANDB_API_KEY=hidden -e LR=0.1 -e YES=yes");
     let document = valid(&text);
     insta::assert_snapshot!("mpijob_horovodrun", format!("{text}\nstandard error:\n{err}"));
+    assert!(err.contains("WANDB_API_KEY is named like a secret: its value is not in the document"), "{err}");
+    // a variable that is not set makes no empty secret
+    let creation = text.lines().find(|line| line.contains("create secret")).unwrap().trim_start_matches('#');
+    let created = Command::new("sh").args(["-c", creation]).env("HF_TOKEN", "x").output().unwrap();
+    let complaint = String::from_utf8_lossy(&created.stderr);
+    assert!(complaint.contains("WANDB: is not set") || complaint.contains("WANDB: parameter"), "{complaint}");
     let launcher = &document["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0];
     let argv: Vec<&str> = launcher["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
     assert_eq!(argv[argv.len() - 2..], ["--note", "costs $$(x) $$$$"]);
@@ -365,6 +371,12 @@ fn what_has_no_equivalent_is_refused_or_named() {
     refuse(&env, "export mpijob digits -np 8", &["the variables of other differ from those of gpu1"]);
     refuse(SLURM, "--on gpu1 export sbatch digits -np 8", &["gpu1"]);
     refuse(SLURM, "export sbatch digits -np 8 --sbatch=--array=1-2", &["--array=1-2"]);
+    let (text, _) = exported(directory(SLURM, "").path(), "export sbatch digits -np 8 --sbatch=--output=x-%j.log");
+    assert!(text.contains("#SBATCH --output=x-%j.log\n"), "{text}");
+    let some =
+        PLAIN.replace("host = \"gpu[1-2]\"", "host = \"gpu1\"\n[[node]]\nhost = \"gpu2\"\ngpus = \"none\"\nslots = 4");
+    let (_, err) = exported(directory(&some, "").path(), "export sbatch digits -np 8");
+    assert!(err.contains("the script asks for none: --gpus-per-node K"), "{err}");
     let dir = directory(&unequal, "");
     exported(dir.path(), "--on !big export mpijob digits -np 8");
     exported(dir.path(), "export mpijob digits -np 8 --gpus-per-node 2");
@@ -387,6 +399,14 @@ fn a_project_that_is_no_few_texts_needs_another_place() {
     refused("a ConfigMap at most");
     write(dir.path(), "digits/.hvdctlignore", "*.txt\n");
     valid(&exported(dir.path(), "export mpijob digits -np 8").0);
+    write(dir.path(), "digits/secrets.env", "HF_TOKEN=hidden\n");
+    fs::set_permissions(dir.path().join("digits/secrets.env"), fs::Permissions::from_mode(0o600)).unwrap();
+    let line = "export mpijob digits -np 8 --env-file digits/secrets.env";
+    let done = hvdctl(dir.path(), line);
+    assert!(done.code == Some(2) && done.err.contains("would be in the ConfigMap"), "{}", done.err);
+    let (_, err) = exported(dir.path(), &format!("{line} --project-in-image --tag a/b:1"));
+    assert!(err.contains("a line in .dockerignore leaves it out"), "{err}");
+    fs::remove_file(dir.path().join("digits/secrets.env")).unwrap();
     write(dir.path(), "digits/a,b", "");
     refused("kubectl reads no file named a,b");
     exported(dir.path(), "export mpijob digits -np 8 --pvc data");
@@ -421,7 +441,12 @@ const STAND_INS: [(&str, &str); 6] = [
          SLURM_PROCID=$rank SLURM_NODEID=$node SLURM_LOCALID=$local \"$@\" || exit\ndone\n",
     ),
     ("torchrun", "#!/bin/sh\necho \"torchrun $*\" >>\"$LOG\"\n"),
-    ("mpirun", "#!/bin/sh\necho \"mpirun $*\" >>\"$LOG\"\n"),
+    (
+        "mpirun",
+        "#!/bin/sh\necho \"mpirun $*\" >>\"$LOG\"\n\
+         case $* in *until-asked) trap 'echo \"ended with $OMPI_MCA_odls_base_sigkill_timeout\" >>\"$LOG\"; exit 0' TERM;\n\
+         kill -USR2 \"$SCRIPT\"; while :; do sleep 0.05; done ;; esac\n",
+    ),
     (
         "horovodrun",
         "#!/bin/sh\necho \"horovodrun $*\" >>\"$LOG\"\nssh -o A=b -p 22 n2 'echo \"on n2: $X\" >>\"$LOG\"'\n",
@@ -518,13 +543,24 @@ fn a_batch_script_starts_ranks_again_and_ends_them_in_time() {
     assert_eq!((code, log.matches("failed\n").count()), (Some(7), 3), "{log}");
     assert!(log.contains("exit code 7; restart 2 of 2"), "{log}");
     // the ranks save after the signal
-    let program = "trap \"echo saved >>$LOG; exit 0\" TERM; echo $$ >$LOG.step; kill -USR2 $PPID_OF_SCRIPT; while :; do sleep 0.05; done";
+    let program =
+        "trap \"echo saved >>$LOG; exit 0\" TERM; echo $$ >$LOG.step; kill -USR2 $SCRIPT; while :; do sleep 0.05; done";
     let (text, _) = exported(dir.path(), &format!("export sbatch digits -np 1 --restarts 2 -- sh -c '{program}'"));
-    let (code, log) =
-        run(dir.path(), &text.replace("\nhvdctl_ending=\n", "\nexport PPID_OF_SCRIPT=$$\nhvdctl_ending=\n"));
+    let (code, log) = run(dir.path(), &format!("export SCRIPT=$$\n{text}"));
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("scancel --full --signal=TERM 77\n") && log.contains("saved\n"), "{log}");
+    // steps only: an srun that gets SIGTERM kills its ranks
+    assert!(log.contains("scancel --signal=TERM 77\n") && log.contains("saved\n"), "{log}");
     assert_eq!(log.matches("srun ").count(), 1, "{log}");
+    // what is no step is asked to end itself
+    let (text, _) = exported(dir.path(), "export sbatch digits -np 1 --launcher mpirun -- until-asked");
+    let (code, log) = run(dir.path(), &format!("export SCRIPT=$$\n{text}"));
+    assert_eq!((code, log.lines().last()), (Some(0), Some("ended with 5")), "{log}");
+    // the signal comes between two attempts
+    let program = "echo attempt >>$LOG; (sleep 0.5; kill -USR2 $SCRIPT) & exit 7";
+    let (text, _) = exported(dir.path(), &format!("export sbatch digits -np 1 --restarts 2 -- sh -c '{program}'"));
+    let paused = text.replace("hvdctl_pause=2", "hvdctl_pause=60");
+    let (code, log) = run(dir.path(), &format!("export SCRIPT=$$; echo $$ >\"$LOG.step\"\n{paused}"));
+    assert_eq!((code, log.matches("attempt\n").count()), (Some(7), 1), "{log}");
 }
 
 #[test]
@@ -545,6 +581,7 @@ fn a_batch_script_has_the_variables_and_lines_of_the_user() {
     for (line, message) in [
         ("--launcher env -e TF_CONFIG=x", "TF_CONFIG cannot be set: the exported job sets it"),
         ("--launcher torchrun -e MASTER_PORT=1", "MASTER_PORT cannot be set: the exported job sets it"),
+        ("--launcher srun -e UID=1", "UID cannot be set: bash, which runs the script, has it for itself"),
     ] {
         let done = hvdctl(dir.path(), &format!("export sbatch digits -np 4 {line}"));
         assert!(done.code == Some(2) && done.err.contains(message), "{}", done.err);
@@ -553,10 +590,12 @@ fn a_batch_script_has_the_variables_and_lines_of_the_user() {
     let (text, _) = exported(dir.path(), "export sbatch digits -np 4 --launcher env '--sbatch=--comment=a\\'");
     assert!(text.contains("#SBATCH '--comment=a\\\\'\n"), "{text}");
     // what nodes have is not for jobs of Slurm
-    let both = format!("{SLURM}[defaults]\nenv = {{ A = \"1\" }}\n[[node]]\nhost = \"n1\"\naddress = \"10.0.0.1\"\n");
+    let both = format!(
+        "{SLURM}[defaults]\ngpus = 4\nenv = {{ A = \"1\" }}\n[[node]]\nhost = \"n1\"\naddress = \"10.0.0.1\"\n"
+    );
     let dir = directory(&both, "");
     let (_, err) = exported(dir.path(), "export sbatch digits -np 4 --launcher env");
-    assert!(err.contains("no equivalent: address, env of [[node]] and [defaults]"), "{err}");
+    assert!(err.contains("no equivalent: address, env, gpus of [[node]] and [defaults]"), "{err}");
     // lines of processes are those of the script
     let processes = "[cluster]\nname = \"lab\"\nruntime = \"process\"\n[defaults]\ngpus = 2\nactivate = [\"module load X\"]\n[[node]]\nhost = \"n1\"\n";
     let dir = directory(processes, "");
@@ -573,6 +612,7 @@ fn a_dockerfile_has_a_file_of_its_own() {
         ("--no-setup --dockerfile D", "there is no Dockerfile"),
         ("--tag a/b:1 --dockerfile digits/Dockerfile", "the project's own Dockerfile"),
         ("--tag a/b:1 --dockerfile D -o D", "name the same file"),
+        ("--tag a/b:1 --dockerfile D -o ./D", "name the same file"),
     ] {
         let done = hvdctl(dir.path(), &format!("{export} {line}"));
         assert!(done.code == Some(2) && done.err.contains(why), "{}", done.err);

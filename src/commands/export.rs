@@ -16,7 +16,7 @@ use crate::start::request::{JobOptions, ResourceRequest};
 use crate::sync::project::{self, ProjectFile};
 use crate::text::quote;
 use crate::text::units::human;
-use inputs::{image, job_name, job_options, job_variables, texts};
+use inputs::{check_env_files, image, job_name, job_options, job_variables, texts};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
@@ -48,8 +48,8 @@ pub fn run(options: &Export, global: &Global, events: &Events) -> Result<Outcome
     let target = without_contact(global)?;
     let root = project::find(&job.project)?;
     let (exported, dockerfile) = match options {
-        Export::Mpijob(pods) => for_pods(ExportFormat::MpiJob, pods, &root, &target)?,
-        Export::Jobset(pods) => for_pods(ExportFormat::JobSet, pods, &root, &target)?,
+        Export::Mpijob(pods) => for_pods(ExportFormat::MpiJob, pods, &root, &target, events)?,
+        Export::Jobset(pods) => for_pods(ExportFormat::JobSet, pods, &root, &target, events)?,
         Export::Sbatch(options) => (for_slurm(options, &root, target, global.on.is_some())?, None),
     };
     exported.warnings.iter().for_each(|warning| events.warn(warning.as_str()));
@@ -86,6 +86,7 @@ fn for_pods(
     pods: &ExportPods,
     root: &Path,
     target: &Target,
+    events: &Events,
 ) -> Result<(Exported, Option<String>), Error> {
     if let Some(file) = &pods.dockerfile {
         output_file::check("--dockerfile", file, pods.job.force)?;
@@ -107,6 +108,9 @@ fn for_pods(
         true => Vec::new(),
         false => texts(root)?,
     };
+    if pods.pvc.is_none() {
+        check_env_files(&pods.job, &nodes, root, (!pods.project_in_image).then_some(&texts), events)?;
+    }
     let project = match &pods.pvc {
         Some(claim) => ProjectSource::Claim(claim),
         None if pods.project_in_image => ProjectSource::Image,
@@ -131,8 +135,7 @@ fn for_pods(
 /// Checks that `--dockerfile` names a file of its own.
 fn check_dockerfile(pods: &ExportPods, root: &Path, has_one: bool) -> Result<(), Error> {
     let Some(file) = &pods.dockerfile else { return Ok(()) };
-    let same =
-        |other: &Path| file == other || file.canonicalize().is_ok_and(|file| Some(file) == other.canonicalize().ok());
+    let same = |other: &Path| output_file::is_same(file, other);
     let build = ProjectFile::read(root)?.build.map(|build| root.join(build));
     let why = match has_one {
         false => "the job uses the cluster's image, and there is no Dockerfile",

@@ -25,6 +25,15 @@ pub(super) fn check(option: &str, file: &Path, force: bool) -> Result<(), Error>
     Ok(())
 }
 
+/// Returns whether two paths are one file, also one that does not exist yet.
+pub(super) fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |file: &Path| {
+        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        file.canonicalize().ok().or_else(|| Some(directory.canonicalize().ok()?.join(file.file_name()?)))
+    };
+    one == other || place(one).is_some_and(|one| Some(one) == place(other))
+}
+
 fn exists(option: &str, file: &Path) -> Error {
     let name = quote::readable(&file.display().to_string());
     Error::usage(format!("{name} exists"), format!("replace it with --force, or name another file with {option}"))

@@ -34,7 +34,9 @@ struct Gap {
 /// Those without which the program may not find what it needs, unless they are allowed to be missing.
 pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result<Vec<String>, Error> {
     let mut found: Vec<(Gap, Vec<String>)> = Vec::new();
-    for node in request.nodes {
+    // a job under Slurm has nothing of nodes
+    let is_of_slurm = to == OtherScheduler::Slurm && request.inventory.slurm.is_some();
+    for node in request.nodes.iter().filter(|_| !is_of_slurm) {
         for gap in of_node(node, to) {
             match found.iter_mut().find(|(known, _)| *known == gap) {
                 Some((_, nodes)) => nodes.push(node.name.clone()),
@@ -54,17 +56,20 @@ pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result
             "remove them from the inventory, or export without them: --allow-missing",
         ));
     }
-    Ok(all.iter().map(sentence).collect())
+    let unused = unused_under_slurm(&request.inventory.nodes).filter(|_| is_of_slurm);
+    Ok(unused.into_iter().chain(all.iter().map(sentence)).collect())
 }
 
 /// Returns the settings of nodes that no job under Slurm gets, as with `train`: one sentence for all nodes, if there are
 /// any.
-pub(super) fn unused_under_slurm(nodes: &[Node]) -> Option<String> {
+fn unused_under_slurm(nodes: &[Node]) -> Option<String> {
     let fields = |node: &Node| {
         let Container { mounts, devices, ulimits, activate, env, env_file } = &node.container;
         let set = [
             (node.address.is_some(), "address"),
             (node.interface.is_some(), "interface"),
+            (node.gpus != Gpus::Auto, "gpus"),
+            (node.slots.is_some(), "slots"),
             (!mounts.is_empty(), "mounts"),
             (!devices.is_empty(), "devices"),
             (!ulimits.is_empty(), "ulimits"),

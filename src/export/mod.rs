@@ -45,6 +45,8 @@ pub enum ExportedVariable {
     Value(String),
     /// One that may be secret: a document only has its name.
     Secret,
+    /// One whose value was given, and is left out because it is named like a secret.
+    Withheld,
 }
 
 /// The image of the pods.
@@ -120,11 +122,16 @@ pub fn export(format: ExportFormat, request: &ExportRequest<'_>) -> Result<Expor
     if format != ExportFormat::Sbatch {
         pod::check_runtime(request)?;
     }
-    match format {
+    let mut exported = match format {
         ExportFormat::MpiJob => mpijob::export(request),
         ExportFormat::JobSet => jobset::export(request),
         ExportFormat::Sbatch => sbatch::export(request),
-    }
+    }?;
+    let withheld = request.variables.iter().filter(|(_, value)| **value == ExportedVariable::Withheld);
+    exported.warnings.extend(withheld.map(|(name, _)| {
+        format!("{name} is named like a secret: its value is not in the document, set it in your environment")
+    }));
+    Ok(exported)
 }
 
 impl ExportRequest<'_> {
@@ -167,7 +174,7 @@ impl ExportRequest<'_> {
 
     /// Returns the names of the variables that may be secret.
     fn secrets(&self) -> Vec<&str> {
-        let secrets = self.variables.iter().filter(|(_, value)| **value == ExportedVariable::Secret);
+        let secrets = self.variables.iter().filter(|(_, value)| !matches!(value, ExportedVariable::Value(_)));
         secrets.map(|(name, _)| name.as_str()).collect()
     }
 }

@@ -9,21 +9,24 @@ use super::shape::shape;
 use super::{ExportRequest, Exported};
 use crate::error::Error;
 use crate::inventory::{Controller, LauncherName};
+use crate::launch::open_mpi::time_to_end;
+use crate::text::quote;
 use serde::Serialize;
 
 /// Where the operator mounts the list of workers.
 const HOSTFILE: &str = "/etc/mpi/hostfile";
 
-/// Lets ssh accept the host keys of the workers, which are made anew in each pod; the operator's key pair shows who logs
-/// in. Then starts the launcher.
-const LAUNCH: &str = "printf '%s\\n' 'Host *' '  StrictHostKeyChecking no' '  UserKnownHostsFile /dev/null' \
-                      '  LogLevel ERROR' >>/etc/ssh/ssh_config && exec \"$@\"";
+/// Lets ssh use the operator's key pair, and accept the host keys of the workers, which are made anew in each pod. The
+/// image's configuration is for another purpose. Then starts the launcher.
+const LAUNCH: &str = "printf '%s\\n' 'IdentityFile /root/.ssh/id_rsa' 'StrictHostKeyChecking no' \
+                      'UserKnownHostsFile /dev/null' 'LogLevel ERROR' >/etc/ssh/ssh_config && exec \"$@\"";
 
-/// Starts sshd with host keys of this pod, which ignores the image's own configuration and takes the logins of all ranks
-/// at once, as the sshd of a worker does (worker/spec.rs). The directory in which the operator mounts the keys is open to
-/// others, which sshd refuses otherwise; sessions get the search paths of the image. The shell stays the first process:
-/// with sshd in its place the kernel would end all ranks, which so have the grace period of the pod.
+/// Starts sshd with host keys of this pod, and with the options of a worker's sshd (worker/spec.rs) that pods can have. The
+/// shell stays the first process: with sshd in its place the kernel would end all ranks, which so have the grace period
+/// of the pod. `START` is [`START`].
 const WORK: &str = include_str!("../scripts/export/worker.sh");
+/// Becomes a worker's sshd, whose sessions have the image's environment.
+const START: &str = include_str!("../scripts/worker/start.sh");
 
 /// The port of sshd in a pod, which has a network of its own.
 const SSH: u16 = 22;
@@ -75,14 +78,20 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let argv = launcher(request)?;
     let argv = argv.iter().map(|argument| literal(argument).into());
     // for Docker's filter of system calls, which is also that of other runtimes
-    let own = vec![EnvVar::of("OMPI_MCA_btl_vader_single_copy_mechanism", "none")];
+    let mut own = vec![EnvVar::of("OMPI_MCA_btl_vader_single_copy_mechanism", "none")];
+    if request.launcher() == LauncherName::Mpirun {
+        own.extend(time_to_end(request.inventory.cluster.stop_grace).map(|(name, value)| EnvVar::of(name, value)));
+    }
     let command = ["sh", "-c", &literal(LAUNCH), "sh"].map(YamlText::from).into_iter().chain(argv);
     let launcher = PodContainer { env: parts.env(own)?, ..parts.container("launcher", command.collect()) };
     let worker = PodContainer {
         ports: vec![Port { name: "ssh", container_port: SSH }],
         readiness_probe: Some(PodProbe { tcp_socket: TcpSocket { port: SSH }, period_seconds: 2 }),
         resources: parts.resources(),
-        ..parts.container("worker", ["sh", "-c", &literal(WORK)].map(YamlText::from).into())
+        ..parts.container(
+            "worker",
+            ["sh", "-c", &literal(&WORK.replace("START", &quote::command(&[START])))].map(YamlText::from).into(),
+        )
     };
     let replicas = |replicas, restart_policy, template| ReplicaSpec { replicas, restart_policy, template };
     let resource = Resource {

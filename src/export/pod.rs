@@ -22,6 +22,8 @@ const GPU: &str = "nvidia.com/gpu";
 const PRODUCT: &str = "nvidia.com/gpu.product";
 /// Where the files of a ConfigMap are mounted, to be copied into a directory that programs can write to.
 const TEXTS: &str = "/opt/hvdctl/project";
+/// What creates an object, or gives it new contents.
+pub(super) const APPLIED: &str = "--dry-run=client -o yaml | kubectl apply --server-side -f -";
 /// Copies them without the links of which the mount consists: kubelet keeps the files themselves in `..data`.
 const COPY: &str = "cp -R /opt/hvdctl/project/..data/. /workspace/";
 
@@ -84,12 +86,13 @@ impl PodParts {
         let secret = format!("{name}-env");
         let secrets = request.secrets();
         if !secrets.is_empty() {
-            // one NAME=VALUE a line; kubectl takes the value of a line without `=` from its own environment, and an empty
-            // one if it is not set
+            // kubectl takes the value of a line without `=` from its own environment, and an empty one if it is not set
+            let set: Vec<String> = secrets.iter().map(|name| format!("\"${{{name}?is not set}}\"")).collect();
             commands.push(format!(
-                "printenv {0} >/dev/null && printf '%s\\n' {0} | kubectl create secret generic {secret} \
-                 --from-env-file=/dev/stdin",
-                quote::command(&secrets)
+                "sh -c ': {}' && printf '%s\\n' {} | kubectl create secret generic {secret} --from-env-file=/dev/stdin \
+                 {APPLIED}",
+                set.join(" "),
+                secrets.join(" ")
             ));
         }
         Ok(PodParts {
@@ -269,7 +272,7 @@ fn env(request: &ExportRequest<'_>, secret: &str) -> Vec<EnvVar> {
     let own = (!has_own).then_some((&unbuffered.0, &unbuffered.1));
     let of = |(name, value): (&String, &ExportedVariable)| match value {
         ExportedVariable::Value(value) => EnvVar::of(name, literal(value)),
-        ExportedVariable::Secret => {
+        ExportedVariable::Secret | ExportedVariable::Withheld => {
             EnvVar::from(name, ValueFrom::SecretKeyRef { name: secret.to_owned(), key: name.as_str().into() })
         }
     };

@@ -3,6 +3,7 @@
 use super::is_line_end;
 use super::manifest::ConfigMapItem;
 use super::names::key;
+use super::pod::APPLIED;
 use crate::error::Error;
 use crate::sync::text_files::{NoTexts, TextFile};
 use crate::text::quote::readable;
@@ -80,5 +81,5 @@ pub(super) fn creation(name: &str, items: &[ConfigMapItem]) -> String {
     let file = |item: &ConfigMapItem| {
         format!(" {}", readable(&format!("--from-file={}=./{}", item.key.as_str(), item.path.as_str())))
     };
-    format!("kubectl create configmap {name}{}", items.iter().map(file).collect::<String>())
+    format!("kubectl create configmap {name}{} {APPLIED}", items.iter().map(file).collect::<String>())
 }

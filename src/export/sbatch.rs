@@ -3,10 +3,11 @@
 //! What hvdctl itself submits is a program of its own (`allocation.py`), which becomes the job supervisor. The script
 //! asks for the same resources and starts the same launcher with the same variables, by `srun`.
 
-use super::gaps::{OtherScheduler, missing, unused_under_slurm};
+use super::gaps::{OtherScheduler, missing};
 use super::{ExportRequest, Exported, ExportedVariable, comment};
 use crate::error::Error;
 use crate::inventory::{Controller, Gpus, LauncherName, Node, Slurm};
+use crate::launch::open_mpi::time_to_end;
 use crate::launch::placement::MapBy;
 use crate::node::network::known_slots;
 use crate::start::slurm::options::options;
@@ -24,6 +25,12 @@ const TORCHRUN: &str = include_str!("../scripts/export/torchrun.bash");
 /// Runs each rank with the variables that frameworks read.
 const ENV: &str = include_str!("../scripts/export/env.bash");
 
+/// Asks the ranks of all steps to end, but not this script, nor the `srun` of a step, which would kill it at once
+/// (`src/srun/libsrun/srun_job.c`).
+const END_STEPS: &str = "scancel --signal=TERM \"$SLURM_JOB_ID\"";
+/// Asks a launcher to end, which ends its ranks.
+const END_LAUNCHER: &str = "kill -TERM $!";
+
 /// How every step of ranks is started: when one fails, the others end.
 const STEP: &str = "srun --kill-on-bad-exit=1 --unbuffered --input=none --export=ALL";
 
@@ -32,10 +39,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let cluster = &request.inventory.cluster;
     let mut slurm = request.inventory.slurm.clone().unwrap_or_default();
     let is_of_slurm = request.inventory.slurm.is_some();
-    let mut missing = match is_of_slurm {
-        true => unused_under_slurm(&request.inventory.nodes).into_iter().collect(),
-        false => missing(request, OtherScheduler::Slurm)?,
-    };
+    let mut missing = missing(request, OtherScheduler::Slurm)?;
     if !is_of_slurm {
         slurm.gres = slurm.gres.or_else(|| gpus(request).map(|gpus| format!("gpu:{gpus}")));
         if cluster.has_engine() {
@@ -51,7 +55,12 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         let slots = request.nodes.iter().map(known_slots).min().flatten();
         job.resources.per_node = job.resources.per_node.or(slots);
     }
-    let options = options(&slurm, &job, cluster)?;
+    // hvdctl follows the output of its own jobs elsewhere
+    let is_output = |option: &String| option.starts_with("--output=") || option.starts_with("-o");
+    let (output, others) = job.sbatch.into_iter().partition(is_output);
+    job.sbatch = others;
+    let output: Vec<String> = output;
+    let options = [options(&slurm, &job, cluster)?, output].concat();
     if let Some(bad) = options.iter().find(|option| option.contains(|c: char| c.is_control())) {
         return Err(Error::usage(
             format!("the option {} of sbatch has a control character", quote::readable(bad)),
@@ -66,18 +75,21 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     text.push_str(&environment(request, &slurm)?);
     text.push_str(&launch(request)?);
     text.push_str(&format!(
-        "\nhvdctl_restarts={}\nhvdctl_pause={}\n{RUN}",
+        "\nhvdctl_restarts={}\nhvdctl_pause={}\n{}",
         request.options.restarts,
-        cluster.restart_pause.as_secs()
+        cluster.restart_pause.as_secs(),
+        RUN.replace("END_RANKS", if by_steps(request.launcher()) { END_STEPS } else { END_LAUNCHER })
     ));
     let mut warnings = Vec::new();
     if !secrets.is_empty() {
         warnings.push(format!("set {} before sbatch, which passes your environment on", secrets.join(", ")));
     }
-    let is_unknown = |node: &Node| matches!(node.gpus, Gpus::Auto | Gpus::All);
-    if !is_of_slurm && slurm.gres.is_none() && request.nodes.iter().any(is_unknown) {
+    let may_have = |node: &Node| node.gpus != Gpus::Count(0);
+    let is_open = request.options.resources.per_node.is_none();
+    if !is_of_slurm && slurm.gres.is_none() && is_open && request.nodes.iter().any(may_have) {
         warnings.push(
-            "the inventory does not say how many GPUs a node has, and the script asks for none: --gpus-per-node K does"
+            "the inventory does not say how many GPUs all nodes have, and the script asks for none: --gpus-per-node K \
+             does"
                 .to_owned(),
         );
     }
@@ -109,7 +121,7 @@ fn about(request: &ExportRequest<'_>, missing: &[String]) -> Result<Vec<String>,
         format!("{ranks} started by {}, made by `hvdctl export sbatch`.", request.launcher()),
         "Submit it in the project's directory, which all nodes must share: sbatch FILE".to_owned(),
         "hvdctl itself submits a program of its own with these options. This script starts the same program with the same".to_owned(),
-        "variables by Slurm's own commands; it records no output and no root cause, and looks for no rank that hangs.".to_owned(),
+        "variables by Slurm's own commands; it finds no root cause, and looks for no rank that hangs.".to_owned(),
     ];
     if request.options.resources.map_by == MapBy::Node {
         lines.push("Ranks are spread over all nodes that Slurm gives (--spread-job).".to_owned());
@@ -133,6 +145,29 @@ const OWN: [&str; 9] = [
     "JAX_NUM_PROCESSES",
     "JAX_PROCESS_ID",
 ];
+
+/// Variables that bash has for itself: it refuses to set them, or changes them.
+const OF_BASH: [&str; 14] = [
+    "BASHOPTS",
+    "BASHPID",
+    "DIRSTACK",
+    "EUID",
+    "FUNCNAME",
+    "GROUPS",
+    "IFS",
+    "LINENO",
+    "OPTIND",
+    "PPID",
+    "RANDOM",
+    "SECONDS",
+    "SHELLOPTS",
+    "UID",
+];
+
+/// Returns whether all ranks are in steps of the job.
+fn by_steps(launcher: LauncherName) -> bool {
+    !matches!(launcher, LauncherName::Mpirun | LauncherName::Horovodrun)
+}
 
 /// Returns the variables that the script sets for the ranks.
 fn own(launcher: LauncherName) -> &'static [&'static str] {
@@ -171,23 +206,31 @@ fn environment(request: &ExportRequest<'_>, slurm: &Slurm) -> Result<String, Err
             "remove it from -e, `env` and `env_file`, or set it in the command: env NAME=VALUE PROGRAM",
         ));
     }
+    if let Some(name) = OF_BASH.iter().find(|name| request.variables.contains_key(**name)) {
+        return Err(Error::usage(
+            format!("{name} cannot be set: bash, which runs the script, has it for itself"),
+            "set it in the command: -- env NAME=VALUE PROGRAM",
+        ));
+    }
     if !request.variables.contains_key("PYTHONUNBUFFERED") {
         lines.push_str("export PYTHONUNBUFFERED=1\n");
     }
+    if request.launcher() == LauncherName::Mpirun {
+        let ending = time_to_end(request.inventory.cluster.stop_grace).into_iter();
+        let ending = ending.filter(|(name, _)| !request.variables.contains_key(*name));
+        lines.extend(ending.map(|(name, value)| format!("export {name}={value}\n")));
+    }
+    // steps have as many cores as were asked for, as before Slurm 22.05
+    if matches!(request.launcher(), LauncherName::Srun | LauncherName::Env) {
+        lines.push_str("[ -z \"${SLURM_CPUS_PER_TASK:-}\" ] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n");
+    }
     for (name, value) in &request.variables {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if !name.chars().all(is_plain) || name.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(Error::usage(
-                format!("no shell can set a variable named {}", quote::readable(name)),
-                "set it in the command: -- env NAME=VALUE PROGRAM",
-            ));
-        }
         match value {
             ExportedVariable::Value(value) => {
                 lines.push_str(&format!("export {}", quote::exported(name, value).as_str()));
             }
-            ExportedVariable::Secret => {
-                lines.push_str(&format!(": \"${{{name}:?set it before sbatch}}\"\nexport {name}\n"))
+            ExportedVariable::Secret | ExportedVariable::Withheld => {
+                lines.push_str(&format!(": \"${{{name}?set it before sbatch}}\"\nexport {name}\n"))
             }
         }
     }
@@ -201,11 +244,11 @@ fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
     Ok(match request.launcher() {
         LauncherName::Srun => format!("\nstart() {{\n  {STEP} --ntasks={ranks} --distribution=block {command}\n}}\n"),
         LauncherName::Mpirun => {
-            let passed: String = request.variables.keys().map(|name| format!(" -x {name}")).collect();
+            let others = request.variables.keys().filter(|name| *name != "PYTHONUNBUFFERED");
+            let passed: String = others.map(|name| format!(" -x {name}")).collect();
             format!(
-                "\n# Open MPI finds the nodes of the allocation itself\nstart() {{\n  mpirun -np {ranks} --map-by slot \
-                 --bind-to none -x PYTHONUNBUFFERED{} {command}\n}}\n",
-                passed.replace(" -x PYTHONUNBUFFERED", "")
+                "\n# Open MPI finds the nodes of the allocation itself\nstart() {{\n  exec mpirun -np {ranks} --map-by slot \
+                 --bind-to none -x PYTHONUNBUFFERED{passed} {command}\n}}\n"
             )
         }
         LauncherName::Torchrun => format!("{nodes}{}", start(TORCHRUN, &command)),
@@ -214,7 +257,7 @@ fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
             let controller = if request.controller() == Controller::Mpi { "--mpi" } else { "--gloo" };
             let timeout = request.inventory.cluster.start_timeout.as_secs();
             format!(
-                "{nodes}\n{SSH}\nstart() {{\n  horovodrun {controller} -np \"$hvdctl_ranks\" -H \"$hvdctl_hosts\" --disable-cache \
+                "{nodes}\n{SSH}\nstart() {{\n  exec horovodrun {controller} -np \"$hvdctl_ranks\" -H \"$hvdctl_hosts\" --disable-cache \
                  --start-timeout {timeout} {command}\n}}\n"
             )
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Parts of the names of variables that only their owner should read.
-const SECRET: [&str; 7] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "API_KEY"];
+const SECRET: [&str; 6] = ["SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "API_KEY"];
 
 /// A variable of the command line: `NAME=VALUE`, or `NAME` for one whose value is nowhere in the document.
 pub type GivenVariable = (String, Option<String>);
@@ -48,14 +48,19 @@ pub fn variables(
 
 /// Returns a variable with its value, unless there is none or it is named like a secret.
 fn of_value(name: &str, value: Option<&String>) -> ExportedVariable {
-    let value = value.filter(|_| !is_secret(name));
-    value.map_or(ExportedVariable::Secret, |value| ExportedVariable::Value(value.clone()))
+    match value {
+        None => ExportedVariable::Secret,
+        Some(_) if is_secret(name) => ExportedVariable::Withheld,
+        Some(value) => ExportedVariable::Value(value.clone()),
+    }
 }
 
 /// Returns whether a variable is named like a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    SECRET.iter().any(|part| name.contains(part)) || name.ends_with("_KEY") || name == "KEY"
+    // but not TOKENIZERS_PARALLELISM and MAX_TOKENS
+    let is_token = name.split('_').any(|word| word.ends_with("TOKEN"));
+    is_token || SECRET.iter().any(|part| name.contains(part)) || name.ends_with("_KEY") || name == "KEY"
 }
 
 #[cfg(test)]
@@ -72,7 +77,13 @@ mod tests {
         }
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
         let files = BTreeMap::from([(PathBuf::from("e"), names(&["A", "C"]))]);
-        let given = [("E", Some("5")), ("F", None), ("HF_TOKEN", Some("hidden")), ("MONKEY", Some("6"))];
+        let given = [
+            ("E", Some("5")),
+            ("F", None),
+            ("HF_TOKEN", Some("hidden")),
+            ("MONKEY", Some("6")),
+            ("MAX_TOKENS", Some("7")),
+        ];
         let given = given.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
         let found = variables(&[node.clone(), node.clone()], &files, names(&["B", "D"]), &given).unwrap();
         let shown: Vec<String> = found
@@ -80,9 +91,10 @@ mod tests {
             .map(|(name, value)| match value {
                 ExportedVariable::Value(value) => format!("{name}={value}"),
                 ExportedVariable::Secret => name.clone(),
+                ExportedVariable::Withheld => format!("{name}?"),
             })
             .collect();
-        assert_eq!(shown, ["A=1", "B", "C", "D", "DB_PASSWORD", "E=5", "F", "HF_TOKEN", "MONKEY=6"]);
+        assert_eq!(shown, ["A=1", "B", "C", "D", "DB_PASSWORD?", "E=5", "F", "HF_TOKEN?", "MAX_TOKENS=7", "MONKEY=6"]);
         let other = Node { name: "node2".into(), ..Inventory::local("node2", "app").nodes.remove(0) };
         let error = variables(&[node, other], &files, names(&[]), &[]).unwrap_err().to_string();
         assert!(error.starts_with("the variables of node2 differ from those of node1"), "{error}");

@@ -10,7 +10,7 @@ pub mod env_file;
 pub mod hints;
 pub mod horovodrun;
 mod mpirun;
-mod open_mpi;
+pub mod open_mpi;
 pub mod placement;
 pub mod programs;
 mod srun;

@@ -5,6 +5,7 @@
 //! and as environment, so that the argument vector is the same.
 
 use super::LaunchRequest;
+use std::time::Duration;
 
 /// Process names of the daemons of Open MPI 4 and 5.
 pub(super) const DAEMONS: &[&str] = &["orted", "prted"];
@@ -24,6 +25,14 @@ pub(super) fn container_environment() -> Vec<(&'static str, String)> {
 pub(super) fn interface(interface: Option<&str>) -> Vec<(&'static str, String)> {
     let names = ["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"];
     interface.into_iter().flat_map(|interface| names.map(|name| (name, interface.to_owned()))).collect()
+}
+
+/// The environment that gives ranks time to save when `mpirun` itself is asked to end. Its daemons wait between SIGCONT and
+/// SIGTERM, and as long again before SIGKILL (`orte/mca/odls/base/odls_base_default_fns.c`; seen with 4.1.4): together
+/// that is `grace`.
+pub fn time_to_end(grace: Duration) -> [(&'static str, String); 2] {
+    let seconds = (grace.as_secs() / 2).max(1).to_string();
+    ["OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout"].map(|name| (name, seconds.clone()))
 }
 
 /// The environment that any `mpirun` in hmaster needs.

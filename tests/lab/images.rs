@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::process::Command;
 
 /// Built from `scripts/image/strange`.
-const STRANGE: &str = "hvdctl-lab/horovod:strange";
+pub const STRANGE: &str = "hvdctl-lab/horovod:strange";
 
 /// The variables that every rank must have, and whether each of the programs on the way to it sees the image's.
 const ENVIRONMENT: &str = "printf '%s|' rank \"$HF_HOME\" \"$PYTHONPATH\" \"$MY_FLAG\" \"$HOME\" \"$LANG\"";

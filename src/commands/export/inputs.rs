@@ -2,6 +2,7 @@
 
 use crate::cli::{self, ExportPods};
 use crate::error::Error;
+use crate::event::{Events, Message};
 use crate::export::ExportedVariable;
 use crate::export::dockerfile::{ImageRecipe, dockerfile};
 use crate::export::project::{LARGEST, check_names, refused};
@@ -55,6 +56,45 @@ pub(super) fn job_options(
 pub(super) fn job_name(job: &cli::ExportedJob, root: &Path) -> String {
     let directory = || root.file_name().unwrap_or_default().to_string_lossy().into_owned();
     job.name.clone().unwrap_or_else(directory)
+}
+
+/// Returns the files with variables.
+fn env_files<'a>(job: &'a cli::ExportedJob, nodes: &'a [Node]) -> BTreeSet<&'a Path> {
+    let of_nodes = nodes.iter().filter_map(|node| node.container.env_file.as_deref());
+    of_nodes.chain(job.env_file.as_deref()).collect()
+}
+
+/// Checks that the project takes no file with variables along. `texts`: its files, if they are in a ConfigMap; else they
+/// are in an image.
+///
+/// # Errors
+/// A file with variables in a ConfigMap, which many can read.
+pub(super) fn check_env_files(
+    job: &cli::ExportedJob,
+    nodes: &[Node],
+    root: &Path,
+    texts: Option<&[TextFile]>,
+    events: &Events,
+) -> Result<(), Error> {
+    for file in env_files(job, nodes) {
+        let (Ok(whole), Ok(root)) = (file.canonicalize(), root.canonicalize()) else { continue };
+        let Ok(inside) = whole.strip_prefix(root) else { continue };
+        let file = quote::readable(&file.display().to_string());
+        match texts {
+            None => events.warn(
+                Message::from(format!("{file} is in the project, and would be in the image"))
+                    .hint("a line in .dockerignore leaves it out"),
+            ),
+            Some(texts) if texts.iter().any(|text| Path::new(&text.path) == inside) => {
+                return Err(Error::usage(
+                    format!("{file} has variables that may be secret, and would be in the ConfigMap of the project"),
+                    "a line in .hvdctlignore leaves it out",
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Returns the variables of the ranks. Of files only the names are kept.

@@ -1,3 +1,4 @@
+export hvdctl_workers
 start() {
   STEP --ntasks="$hvdctl_ranks" --distribution=block bash -c '
     read -r -a hvdctl_each <<<"$hvdctl_counts"

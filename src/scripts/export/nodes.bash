@@ -2,7 +2,7 @@
 hvdctl_nodes=0 hvdctl_counts='' hvdctl_hosts='' hvdctl_workers=''
 find_nodes() {
   local names tasks name count slot left=$hvdctl_ranks
-  names=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+  names=$(scontrol show hostnames "$SLURM_JOB_NODELIST") || exit
   MASTER_ADDR=${names%%$'\n'*}
   MASTER_PORT=$((20000 + SLURM_JOB_ID % 12000))
   # 2(x3),1 is 2 2 2 1
@@ -19,4 +19,4 @@ find_nodes() {
   }
 }
 find_nodes
-export MASTER_ADDR MASTER_PORT hvdctl_ranks hvdctl_nodes hvdctl_counts hvdctl_workers
+export MASTER_ADDR MASTER_PORT hvdctl_ranks hvdctl_nodes hvdctl_counts

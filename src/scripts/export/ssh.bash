@@ -1,5 +1,5 @@
 # horovodrun reaches the other nodes by ssh; here that is a step of the job
-hvdctl_programs=$(mktemp -d)
+hvdctl_programs=$(mktemp -d) || exit
 trap 'rm -rf "$hvdctl_programs"' EXIT
 cat >"$hvdctl_programs/ssh" <<'end'
 #!/bin/sh
