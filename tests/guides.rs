@@ -17,7 +17,7 @@ const NOT_EXECUTED: &[(&str, &str)] = &[
     // it waits for its user; tests/lab/notebook.rs opens it
     ("notebook.md", "$ hvdctl notebook ./work"),
     // an account with AWS, and Kubernetes; tests/export.rs has the documents
-    ("kubernetes.md", "set -a; . ./secrets.env; set +a"),
+    ("kubernetes.md", "read -rs HF_TOKEN && export HF_TOKEN"),
     ("kubernetes.md", "# two machines with four GPUs each; eksctl installs NVIDIA's device plugin for such machines"),
     (
         "kubernetes.md",

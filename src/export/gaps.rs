@@ -56,13 +56,15 @@ pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result
             "remove them from the inventory, or export without them: --allow-missing",
         ));
     }
-    let unused = unused_under_slurm(&request.inventory.nodes).filter(|_| is_of_slurm);
+    // without nodes, the inventory has the one that stands for Slurm's
+    let own = request.inventory.nodes.iter().filter(|node| is_of_slurm && !request.nodes.contains(node));
+    let unused = unused_under_slurm(own);
     Ok(unused.into_iter().chain(all.iter().map(sentence)).collect())
 }
 
 /// Returns the settings of nodes that no job under Slurm gets, as with `train`: one sentence for all nodes, if there are
 /// any.
-fn unused_under_slurm(nodes: &[Node]) -> Option<String> {
+fn unused_under_slurm<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<String> {
     let fields = |node: &Node| {
         let Container { mounts, devices, ulimits, activate, env, env_file } = &node.container;
         let set = [
@@ -79,7 +81,7 @@ fn unused_under_slurm(nodes: &[Node]) -> Option<String> {
         ];
         set.into_iter().filter(|(is_set, _)| *is_set).map(|(_, field)| field)
     };
-    let named: BTreeSet<&str> = nodes.iter().flat_map(fields).collect();
+    let named: BTreeSet<&str> = nodes.flat_map(fields).collect();
     let named: Vec<&str> = named.into_iter().collect();
     (!named.is_empty())
         .then(|| format!("{} of [[node]] and [defaults]: with [slurm] a job has only what that sets", named.join(", ")))

@@ -3,7 +3,7 @@
 use super::gaps::{OtherScheduler, missing};
 use super::manifest::*;
 use super::names::label;
-use super::project::{self, ProjectSource};
+use super::project::{self, APPLIED, ProjectSource};
 use super::shape::Shape;
 use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, comment};
 use crate::error::Error;
@@ -22,8 +22,6 @@ const GPU: &str = "nvidia.com/gpu";
 const PRODUCT: &str = "nvidia.com/gpu.product";
 /// Where the files of a ConfigMap are mounted, to be copied into a directory that programs can write to.
 const TEXTS: &str = "/opt/hvdctl/project";
-/// What creates an object, or gives it new contents.
-pub(super) const APPLIED: &str = "--dry-run=client -o yaml | kubectl apply --server-side -f -";
 /// Copies them without the links of which the mount consists: kubelet keeps the files themselves in `..data`.
 const COPY: &str = "cp -R /opt/hvdctl/project/..data/. /workspace/";
 

@@ -3,7 +3,6 @@
 use super::is_line_end;
 use super::manifest::ConfigMapItem;
 use super::names::key;
-use super::pod::APPLIED;
 use crate::error::Error;
 use crate::sync::text_files::{NoTexts, TextFile};
 use crate::text::quote::readable;
@@ -13,6 +12,9 @@ use crate::text::units::human;
 pub const LARGEST: u64 = 1_000_000;
 /// The most files of such a project: a document names each of them, for every kind of pod.
 const MOST_FILES: usize = 1000;
+
+/// With this, `kubectl create` creates an object or gives it new contents.
+pub(super) const APPLIED: &str = "--dry-run=client -o yaml | kubectl apply --server-side -f -";
 
 /// Where the project is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -116,7 +116,7 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     assert!(launched.ends_with("exit code 0\n"), "{launched}");
     // what ranks of the other node wrote stays there
     let written = notebook
-        .cell("$HVDCTL_LAUNCH sh -c 'echo of $RANK >of_rank.txt'; $HVDCTL_LAUNCH sh -c 'cat of_rank.txt; exit $RANK'");
+        .cell("$HVDCTL_LAUNCH sh -c 'echo of $RANK >of_rank.txt'; $HVDCTL_LAUNCH cat of_rank.txt; $HVDCTL_LAUNCH sh -c 'exit $RANK'");
     assert!(written.contains("of 0\n") && written.contains("of 1\n"), "{written}");
     assert!(written.ends_with("exit code 1\n"), "{written}");
     // a rank that fails ends the others, on all nodes
