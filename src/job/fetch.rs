@@ -96,8 +96,10 @@ pub async fn fetch(
     let (mut outputs, bad) = list_all(jobs.cluster, &members, job, project, events).await?;
     failed.extend(bad);
     if options.only_new {
-        outputs.iter_mut().for_each(|(_, outputs)| outputs.keep_written_since(job.started - SKEW));
-        leave_out_copies(jobs.cluster, &members, job, &mut outputs).await?;
+        for (node, outputs) in &mut outputs {
+            outputs.keep_for_project(job.started - SKEW, *node == job.launcher());
+        }
+        failed.extend(leave_out_copies(jobs.cluster, &members, job, &mut outputs).await);
     }
     let items = plan(&outputs)
         .map_err(|message| Error::check(message, "fetch the outputs of one node at a time: --on NODE"))?;
@@ -119,20 +121,32 @@ pub async fn fetch(
     Ok(FetchReport { job: job.id.clone(), directory: directory.to_owned(), items, failed })
 }
 
-/// Leaves out what a notebook's node has sent to the others: they may have earlier versions of it.
+/// Leaves out what a notebook's node has sent to the others: they may have earlier versions of it. Of a node that does not
+/// say what it was sent, everything is left out; returns its error.
 async fn leave_out_copies(
     cluster: &Cluster,
     members: &[Member],
     job: &Job,
     outputs: &mut [(String, NodeOutputs)],
-) -> Result<(), NodeError> {
+) -> Vec<NodeError> {
+    let mut failed = Vec::new();
     for member in members.iter().filter(|member| member.node.name != job.launcher()) {
-        let list = node_log::read_file(member, cluster, &job.id, RECEIVED).await?;
-        let received: BTreeMap<String, (u64, f64)> = serde_json::from_slice(&list).unwrap_or_default();
-        let of_node = outputs.iter_mut().filter(|(node, _)| *node == member.node.name);
-        of_node.for_each(|(_, outputs)| outputs.leave_out(&received));
+        let name = &member.node.name;
+        let list = node_log::read_file(member, cluster, &job.id, RECEIVED).await;
+        let received = list.and_then(|list| {
+            serde_json::from_slice::<BTreeMap<String, (u64, f64)>>(&list)
+                .map_err(|error| NodeError::failed(name, "read what was sent to it", error.to_string()))
+        });
+        let of_node = outputs.iter_mut().filter(|(node, _)| node == name).map(|(_, outputs)| outputs);
+        match received {
+            Ok(received) => of_node.for_each(|outputs| outputs.leave_out(&received)),
+            Err(error) => {
+                of_node.for_each(|outputs| outputs.outputs.clear());
+                failed.push(error.hint(format!("hvdctl fetch {} fetches everything of it", job.id)));
+            }
+        }
     }
-    Ok(())
+    failed
 }
 
 /// Returns an error for each of the job's nodes that was not reached.

@@ -60,8 +60,10 @@ pub async fn start(
     let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
     let watch = Watch { job, placement, engine, container, options, events, on_frame, monitor, launcher };
     let outcome = watch.run(follow, &mut session.cancellation.signal()).await;
-    // a job that goes on, in its next attempt perhaps, keeps its directory
-    if outcome.as_ref().is_ok_and(|outcome| outcome.state != JobState::Running) {
+    // a job that goes on, in its next attempt perhaps, keeps its directory; a notebook's has what was edited there, and is
+    // fetched first
+    let keeps = plan.program.is_notebook();
+    if !keeps && outcome.as_ref().is_ok_and(|outcome| outcome.state != JobState::Running) {
         gather_outputs(plan, &workspaces, events).await;
     }
     outcome

@@ -46,6 +46,11 @@ impl JobProgram {
         !self.files.is_empty() && self.project.is_none()
     }
 
+    /// Returns whether it is a notebook: a program of hvdctl's own in a project.
+    pub fn is_notebook(&self) -> bool {
+        !self.files.is_empty() && self.project.is_some()
+    }
+
     /// Returns the program of a command that needs no project.
     pub fn of_command(title: Option<String>, command: Vec<ProgramArgument>) -> JobProgram {
         let program = command.first().map(ToString::to_string).unwrap_or_default();

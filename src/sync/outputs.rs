@@ -94,9 +94,16 @@ impl NodeOutputs {
         found
     }
 
-    /// Leaves out the files that were written before this time, by the node's clock, and links, which have none.
-    pub fn keep_written_since(&mut self, time: f64) {
-        self.outputs.retain(|_, output| matches!(output, JobOutput::File { time: written, .. } if *written >= time));
+    /// Keeps what may go into a project: files that were written since this time, by the node's clock, but none of git's
+    /// own, which may be programs that git starts. What another node than the `first` wrote replaces nothing there.
+    pub fn keep_for_project(&mut self, time: f64, first: bool) {
+        self.outputs.retain(|name, output| {
+            let is_new = matches!(output, JobOutput::File { time: written, .. } if *written >= time);
+            is_new && !name.split('/').any(|part| part.eq_ignore_ascii_case(".git"))
+        });
+        if !first {
+            self.uploaded.clear();
+        }
     }
 
     /// Leaves out these files, given by name with size and time of modification, as far as they have not changed.
@@ -201,10 +208,14 @@ mod tests {
 
     #[test]
     fn copies_and_what_is_old_are_left_out() {
-        let listed = b"directory - - - p\0file 644 5 100.25 a\0file 644 5 200.5 b\0file 644 5 300.5 c\0link - - - l\0to - - - b\0";
+        let listed = b"directory - - - p\0file 644 5 100.25 a\0file 644 5 200.5 b\0file 644 5 300.5 c\0link - - - l\0to - - - b\0\
+            file 755 5 300.5 .git/hooks/pre-commit\0file 755 5 300.5 sub/.GIT/config\0had f 644 00 a\0";
         let mut found = NodeOutputs::parse(listed);
-        found.keep_written_since(150.0);
+        found.keep_for_project(150.0, true);
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["b", "c"]);
+        assert!(found.uploaded.contains_key("a"));
+        found.keep_for_project(150.0, false);
+        assert!(found.uploaded.is_empty());
         let copies = [("b", (5, 200.500_000_4)), ("c", (6, 300.5))];
         found.leave_out(&copies.map(|(name, about)| (name.to_owned(), about)).into());
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["c"]);

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::SystemTime;
 
 /// What `python3 -m jupyterlab` runs. It reads the configuration that hvdctl writes, and a request to /cell runs its body.
 const JUPYTERLAB: &str = r#"
@@ -88,7 +89,17 @@ fn lab() -> Lab {
 fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     let lab = lab();
     let _restore = Restore(|| NODES.iter().for_each(|node| drop(on(node, "rm -rf /opt/hvdctl-test/jupyterlab"))));
-    let project = lab.project("work", &[("old.py", "print('old')"), ("both.txt", "uploaded\n")]);
+    // one is named like a module of Python, and one has a time that is still to come
+    let written = [
+        ("old.py", "print('old')"),
+        ("both.txt", "uploaded\n"),
+        ("json.py", "raise OSError"),
+        ("late.py", ""),
+        ("conf", ""),
+    ];
+    let project = lab.project("work", &written);
+    let late = fs::File::options().write(true).open(project.join("late.py")).unwrap();
+    late.set_modified(SystemTime::now() + s(7200)).unwrap();
     let notebook = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "env", "-e", "SECRET=hush"]);
 
     // the node's other users reach the port, and are refused
@@ -144,6 +155,11 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
         $HVDCTL_LAUNCH python3 new.py; $HVDCTL_LAUNCH python3 moved.py",
     );
     assert_eq!((sent.matches("second\n").count(), sent.matches("moved\n").count()), (2, 2), "{sent}");
+    let late = notebook.cell("echo 'print(\"late\")' >late.py; $HVDCTL_LAUNCH python3 late.py");
+    assert_eq!(late.matches("late\n").count(), 2, "{late}");
+    let replaced = notebook.cell("rm conf; mkdir conf; echo below >conf/a; $HVDCTL_LAUNCH cat conf/a");
+    assert_eq!(replaced.matches("below\n").count(), 2, "{replaced}");
+    notebook.cell("$HVDCTL_LAUNCH sh -c 'mkdir -p .git/hooks && echo true >.git/hooks/pre-commit'");
     notebook.cell("echo 'print(3)' >new.py");
 
     // changed here and there: neither is lost
@@ -158,6 +174,7 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
     let fetched = fetched.unwrap();
     assert_eq!(fs::read_to_string(fetched.join("both.txt")).unwrap(), "of the notebook\n");
     assert_eq!(fs::read_to_string(fetched.join("new.py")).unwrap(), "print(3)\n");
+    assert!(!fetched.join(".git").exists() && !fetched.join("conf").is_file(), "{fetched:?}");
     assert!(fetched.join("node2/of_rank.txt").exists() && !fetched.join("node2/new.py").exists(), "{fetched:?}");
     no_job_is_left();
     assert!(TcpStream::connect(("127.0.0.1", notebook.port)).is_err(), "the port is open");
@@ -187,6 +204,33 @@ fn a_notebook_is_opened_again_and_its_files_are_in_the_project_at_the_end() {
     assert_eq!(fs::read_to_string(project.join("both.txt")).unwrap(), "of the cell\n");
     no_job_is_left();
     lab.hvdctl(&["notebook", project.to_str().unwrap(), "--attach", "notebook"]).code(2).complains(&["has ended"]);
+
+    // one that takes nothing has a directory of its own while a job uses another version of the project
+    let sleeping = [
+        "train",
+        project.to_str().unwrap(),
+        "--name",
+        "sleeper",
+        "-np",
+        "1",
+        "--launcher",
+        "env",
+        "--",
+        "sleep",
+        "4714",
+    ];
+    let mut train = lab.start(&sleeping);
+    assert!(eventually(s(60), || on("node1", "pgrep -f '[s]leep 4714'; :") != ""), "{}", train.err());
+    fs::write(project.join("both.txt"), "newer\n").unwrap();
+    let edited = Notebook::open(&lab, project.to_str().unwrap(), &["--gpus-per-node", "0"]);
+    assert!(on("node1", "ls /opt/horovod/projects").contains("work+"));
+    assert!(edited.cell("cat both.txt; echo edited >both.txt").contains("newer\n"));
+    lab.hvdctl(&["stop", "notebook"]).code(0);
+    edited.running.end(s(60)).code(0);
+    assert_eq!(fs::read_to_string(project.join("both.txt")).unwrap(), "edited\n");
+    assert!(train.runs(), "{}", train.err());
+    lab.hvdctl(&["stop", "sleeper"]).code(0);
+    train.end(s(60)).code(143);
 
     // other jobs get the nodes of one that takes nothing
     let idle = Notebook::open(&lab, project.to_str().unwrap(), &["--gpus-per-node", "0"]);

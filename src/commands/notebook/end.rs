@@ -16,6 +16,7 @@ use crate::record::JobState;
 use crate::record::list::Newest;
 use crate::record::outcome::JobOutcome;
 use crate::text::argument::ProgramArgument;
+use std::env;
 use std::path::{Path, PathBuf};
 
 /// SIGINT, with which a notebook usually ends.
@@ -86,7 +87,7 @@ async fn fetch_written(id: &str, of_job: &Target, root: &Path, context: &Context
     let written = FetchOptions { only_new: true, force: false };
     let mut fetched = after(of_job, fleet, id, root, written, events).await;
     if let Err(Error::Check { .. }) = &fetched {
-        let elsewhere = PathBuf::from(format!("notebook-{id}"));
+        let elsewhere = elsewhere(id, root);
         if let Err(error) = &fetched {
             events.warn(format!("{error}\nfetching into {} instead", elsewhere.display()));
         }
@@ -99,8 +100,18 @@ async fn fetch_written(id: &str, of_job: &Target, root: &Path, context: &Context
             Some(fetch::document(&report))
         }
         Err(error) => {
-            events.warn(Message::from(format!("nothing was fetched: {error}")).hint("hvdctl fetch"));
+            events.warn(Message::from(format!("nothing was fetched: {error}")).hint(format!("hvdctl fetch {id}")));
             None
         }
+    }
+}
+
+/// Returns the directory for what conflicts with files of the project: here, but not in the project, which is uploaded.
+fn elsewhere(id: &str, root: &Path) -> PathBuf {
+    let name = format!("notebook-{id}");
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    match env::current_dir() {
+        Ok(here) if here.starts_with(&root) => root.with_file_name(name),
+        _ => PathBuf::from(name),
     }
 }

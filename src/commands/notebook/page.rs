@@ -135,9 +135,11 @@ impl Page<'_> {
 /// Returns the command by which the port of this machine is reached from where the operator has logged in from. The
 /// value of `SSH_CONNECTION` is client, its port, server, its port (ssh(1)).
 fn from_elsewhere(connection: Option<&str>, port: u16) -> Option<String> {
-    let server = connection?.split(' ').nth(2)?;
+    let mut fields = connection?.split(' ').skip(2);
+    let (server, of_sshd) = (fields.next()?, fields.next()?);
     let user = std::env::var("USER").ok()?;
-    Some(format!("ssh -N -L {port}:127.0.0.1:{port} {user}@{server}"))
+    let of_sshd = if of_sshd == "22" { String::new() } else { format!(" -p {of_sshd}") };
+    Some(format!("ssh -N -L {port}:127.0.0.1:{port}{of_sshd} {user}@{server}"))
 }
 
 /// Returns whether a web server answers at a port of this machine.
@@ -195,6 +197,8 @@ mod tests {
         assert_eq!(from_elsewhere(None, 8888), None);
         assert_eq!(from_elsewhere(Some("10.0.0.7"), 8888), None);
         let line = from_elsewhere(Some("10.0.0.7 5000 10.0.0.2 22"), 8888);
+        let other = from_elsewhere(Some("10.0.0.7 5000 10.0.0.2 2222"), 8888);
+        assert!(other.is_none_or(|line| line.contains(":8888 -p 2222 ")));
         if let Some(line) = line {
             assert!(line.starts_with("ssh -N -L 8888:127.0.0.1:8888 ") && line.ends_with("@10.0.0.2"), "{line}");
         }

@@ -10,10 +10,12 @@ over              Lets the ranks that wait end.
 
 In its directory, notebook.json describes the nodes and the launcher (start/by_hand.rs)."""
 import contextlib
+import io
 import json
 import os
 import secrets
 import shlex
+import shutil
 import signal
 import socket
 import stat
@@ -47,6 +49,8 @@ MOST_SENT = 1 << 30  # bytes of all of them in one launch
 SLOWEST = 1 << 20  # bytes a second in which a node receives them
 LEFT_OUT = {".git", ".ipynb_checkpoints", "__pycache__"}
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+# `-m jupyterlab`, but modules are not looked for in the project, where a file may be named like one of Python's
+JUPYTER = "import sys; sys.path[:] = filter(None, sys.path); import runpy; runpy.run_module('jupyterlab', run_name='__main__', alter_sys=True)"
 
 
 def load(name):
@@ -105,12 +109,19 @@ def serve():
     if os.environ["LOCAL_RANK"] == "0":
         env = program_environment(description, node, load("env.json"))
         files.write_json(RANK, {"cwd": os.getcwd(), "environment": env, "defaults": description["nodes"][node]["defaults"]})
+        # what was uploaded with a time that is still to come was not written here
+        files.write_json(RECEIVED, changed_files(os.stat(os.path.join(HERE, RANK)).st_mtime))
     if os.environ["RANK"] != "0":
         while not os.path.exists(os.path.join(HERE, OVER)):
             time.sleep(1)
         return 0
     try:
-        return jupyter(description)
+        # of this job alone: the secret that signs cookies, and the sockets of kernels, whose paths have to be short
+        private = tempfile.mkdtemp(prefix="hvdctl-", dir="/tmp")
+        try:
+            return jupyter(description, private)
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
     finally:
         files.write(OVER, "")
         end_waiting(description)
@@ -125,23 +136,24 @@ def end_waiting(description):
             sys.exit("cannot end the ranks that wait on " + "; ".join(failed))
 
 
-def jupyter(description):
-    """Runs JupyterLab, and reports its port when it answers. Returns its exit code."""
+def jupyter(description, private):
+    """Runs JupyterLab with this directory, and reports its port when it answers. Returns its exit code."""
     nodes, token = description["nodes"], os.environ.pop(TOKEN)
-    env = {name: value for name, value in os.environ.items() if name not in description["remove"] + ["OMP_NUM_THREADS"]}
+    # it shows colours and pages in cells as always
+    left_out = {"OMP_NUM_THREADS", "TERM", "PAGER"} - set(load("env.json"))
+    env = {name: value for name, value in os.environ.items() if name not in description["remove"] and name not in left_out}
     env.update(HVDCTL_NODES=",".join(node["node"] for node in nodes), HVDCTL_NP=str(sum(node["ranks"] for node in nodes)),
                HVDCTL_HOSTS=",".join("%s:%d" % (node["address"], node["ranks"]) for node in nodes),
-               HVDCTL_LAUNCH=" ".join(map(shlex.quote, own(["launch"]))))
-    # it shows colours and pages in cells as always
-    for name in ("TERM", "PAGER"):
-        env.pop(name, None)
+               HVDCTL_LAUNCH=" ".join(map(shlex.quote, own(["launch"]))), JUPYTER_RUNTIME_DIR=private)
     # names of version 2, and of those before; they win over the image's own configuration
     server = {"token": token, "password": "", "allow_root": True, "open_browser": False, "allow_remote_access": False,
               "ip": "127.0.0.1", "port": description["listen"] or free_port(), "port_retries": 0}
     config = {"ServerApp": dict(server, root_dir=os.getcwd()), "NotebookApp": dict(server, notebook_dir=os.getcwd()), "IdentityProvider": {"token": token},
-              "PasswordIdentityProvider": {"hashed_password": ""}}
+              "PasswordIdentityProvider": {"hashed_password": ""},
+              # other users of the node could read what goes over TCP
+              "KernelManager": {"transport": "ipc"}}
     files.write_json(CONFIG, config)
-    program = [sys.executable, "-m", "jupyterlab", "--config=" + os.path.join(HERE, CONFIG), "--no-browser", "--allow-root"]
+    program = [sys.executable, "-c", JUPYTER, "--config=" + os.path.join(HERE, CONFIG), "--no-browser", "--allow-root"]
     child = subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: child.terminate())
@@ -271,6 +283,8 @@ def rank(mark, program):
     env.update(os.environ)
     env.update(here["environment"])
     env[MARK] = mark
+    # setproctitle would write over it
+    env.setdefault("SPT_NOENV", "1")
     os.chdir(here["cwd"])
     devices = (env.get(VISIBLE) or "").split(",")
     if any(name.strip().startswith("MIG-") for name in devices):
@@ -345,15 +359,22 @@ def send_changes(description):
             for path in list(new):
                 try:
                     archive.inodes.clear()  # a second name of a file is packed as a file
-                    archive.add(path, recursive=False)
+                    about = archive.gettarinfo(path)
+                    about.type = tarfile.REGTYPE
+                    with open(path, "rb") as file:
+                        text = file.read(MOST + 1)
                 except OSError:
-                    # it is gone, or grows: the next launch sends it
+                    # it is gone: there is nothing to send
                     del new[path]
+                    continue
+                # it may have changed meanwhile: the next launch sends it again
+                about.size = len(text)
+                archive.addfile(about, io.BytesIO(text))
         packed.seek(0)
         kept, failed = on_others(description, own(["receive"]), packed.read(), LOGIN_LIMIT + size // SLOWEST)
     for node, names in sorted(kept.items()):
         if names:
-            print("%s keeps what its ranks wrote: %s" % (node, names.decode(errors="replace").strip()), file=sys.stderr, flush=True)
+            print("%s keeps what was written there: %s" % (node, names.decode(errors="replace").strip()), file=sys.stderr, flush=True)
     if failed:
         sys.exit("cannot send what has changed in the project to " + "; ".join(failed))
     sent.update(new)
@@ -361,20 +382,34 @@ def send_changes(description):
 
 
 def receive():
-    """Unpacks files into the project's directory, but for those that ranks of this node have written, which are printed."""
+    """Unpacks files into the project's directory, but for those in whose place ranks of this node have written something, which is
+    printed."""
     os.chdir(load(RANK)["cwd"])
     since, received, kept = os.stat(os.path.join(HERE, RANK)).st_mtime, known(RECEIVED), []
+
+    def is_in_the_way(path):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            about = os.lstat(path)
+            if stat.S_ISDIR(about.st_mode):
+                return True
+            return about.st_mtime > since and received.get(path) != [about.st_size, about.st_mtime]
+        return False
+
     try:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
             for member in archive:
                 if not member.isfile() or member.name.startswith("/") or ".." in member.name.split("/"):
                     continue
-                with contextlib.suppress(OSError):
-                    about = os.lstat(member.name)
-                    if about.st_mtime > since and received.get(member.name) != [about.st_size, about.st_mtime]:
-                        kept.append(member.name)
-                        continue
-                os.makedirs(os.path.dirname(member.name) or ".", exist_ok=True)
+                above = member.name.split("/")[:-1]
+                directories = ["/".join(above[:depth + 1]) for depth in range(len(above))]
+                obstacles = [path for path in directories if os.path.islink(path) or not os.path.isdir(path)] + [member.name]
+                written = list(filter(is_in_the_way, obstacles))
+                if written:
+                    kept += written
+                    continue
+                for path in obstacles[:-1]:
+                    files.remove(os.path.abspath(path))
+                os.makedirs("/".join(above) or ".", exist_ok=True)
                 new = member.name + ".hvdctl-new"
                 with open(new, "wb") as file:
                     file.write(archive.extractfile(member).read())
