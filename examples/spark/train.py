@@ -6,6 +6,7 @@ executors by a short task, and trains with TorchDistributor on all of them. The 
 import argparse
 import hmac
 import os
+import select
 import shutil
 import signal
 import socket
@@ -111,13 +112,24 @@ def wait_for(what, condition, children=()):
 
 
 def wait_until_gone(address, port, worker):
-    """Waits until the master has ended: three attempts to connect fail. Ends the program if the worker ends first."""
-    failed = 0
-    while failed < 3:
-        failed = 0 if answers(address, port) else failed + 1
-        if worker.poll() is not None and answers(address, port):
-            sys.exit("Spark's worker exited with code %d" % worker.returncode)
-        time.sleep(1)
+    """Waits until the master has ended, which closes a connection to it. Ends the program if the worker ends first, or the network fails."""
+    with socket.create_connection((address, port), timeout=5) as connection:
+        connection.settimeout(None)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4)):
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        is_open = True
+        while is_open:
+            try:
+                # the master says nothing to who says nothing
+                if select.select([connection], [], [], 1)[0]:
+                    is_open = connection.recv(1024) != b""
+            except ConnectionResetError:
+                is_open = False
+            except OSError as error:
+                sys.exit("the connection to Spark's master is lost: %s" % error)
+            if is_open and worker.poll() is not None:
+                sys.exit("Spark's worker exited with code %d" % worker.returncode)
 
 
 def end(children, limit):

@@ -220,7 +220,7 @@ fn a_notebook_is_opened_again_and_its_files_are_in_the_project_at_the_end() {
         "4714",
     ];
     let mut train = lab.start(&sleeping);
-    assert!(eventually(s(60), || on("node1", "pgrep -f '[s]leep 4714'; :") != ""), "{}", train.err());
+    assert!(eventually(s(60), || !on("node1", "pgrep -f '[s]leep 4714'; :").is_empty()), "{}", train.err());
     fs::write(project.join("both.txt"), "newer\n").unwrap();
     let edited = Notebook::open(&lab, project.to_str().unwrap(), &["--gpus-per-node", "0"]);
     assert!(on("node1", "ls /opt/horovod/projects").contains("work+"));
