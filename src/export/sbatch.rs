@@ -56,10 +56,8 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         job.resources.per_node = job.resources.per_node.or(slots);
     }
     // hvdctl follows the output of its own jobs elsewhere
-    let is_output = |option: &String| option.starts_with("--output=") || option.starts_with("-o");
-    let (output, others) = job.sbatch.into_iter().partition(is_output);
-    job.sbatch = others;
-    let output: Vec<String> = output;
+    let is_output = |option: &str| option.starts_with("--output=") || option.starts_with("-o");
+    let output: Vec<String> = job.sbatch.extract_if(.., |option| is_output(option)).collect();
     let options = [options(&slurm, &job, cluster)?, output].concat();
     if let Some(bad) = options.iter().find(|option| option.contains(|c: char| c.is_control())) {
         return Err(Error::usage(

@@ -50,16 +50,17 @@ pub fn variables(
 fn of_value(name: &str, value: Option<&String>) -> ExportedVariable {
     match value {
         None => ExportedVariable::Secret,
-        Some(_) if is_secret(name) => ExportedVariable::Withheld,
+        Some(value) if is_secret(name, value) => ExportedVariable::Withheld,
         Some(value) => ExportedVariable::Value(value.clone()),
     }
 }
 
-/// Returns whether a variable is named like a secret.
-fn is_secret(name: &str) -> bool {
+/// Returns whether a variable is named like a secret, and has a value of one.
+fn is_secret(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    // but not TOKENIZERS_PARALLELISM and MAX_TOKENS
-    let is_token = name.split('_').any(|word| word.ends_with("TOKEN"));
+    // as those of MAX_TOKENS and TOKENIZERS_PARALLELISM
+    let is_setting = matches!(value, "true" | "false") || value.parse::<u32>().is_ok();
+    let is_token = name.contains("TOKEN") && !is_setting;
     is_token || SECRET.iter().any(|part| name.contains(part)) || name.ends_with("_KEY") || name == "KEY"
 }
 
@@ -83,6 +84,10 @@ mod tests {
             ("HF_TOKEN", Some("hidden")),
             ("MONKEY", Some("6")),
             ("MAX_TOKENS", Some("7")),
+            ("API_TOKENS", Some("a,b")),
+            ("HF_TOKEN2", Some("hidden")),
+            ("TOKENIZERS_PARALLELISM", Some("false")),
+            ("PASSWORD", Some("1234")),
         ];
         let given = given.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
         let found = variables(&[node.clone(), node.clone()], &files, names(&["B", "D"]), &given).unwrap();
@@ -94,7 +99,11 @@ mod tests {
                 ExportedVariable::Withheld => format!("{name}?"),
             })
             .collect();
-        assert_eq!(shown, ["A=1", "B", "C", "D", "DB_PASSWORD?", "E=5", "F", "HF_TOKEN?", "MAX_TOKENS=7", "MONKEY=6"]);
+        assert_eq!(
+            shown.join(" "),
+            "A=1 API_TOKENS? B C D DB_PASSWORD? E=5 F HF_TOKEN? HF_TOKEN2? MAX_TOKENS=7 MONKEY=6 PASSWORD? \
+             TOKENIZERS_PARALLELISM=false"
+        );
         let other = Node { name: "node2".into(), ..Inventory::local("node2", "app").nodes.remove(0) };
         let error = variables(&[node, other], &files, names(&[]), &[]).unwrap_err().to_string();
         assert!(error.starts_with("the variables of node2 differ from those of node1"), "{error}");

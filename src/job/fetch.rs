@@ -134,8 +134,7 @@ async fn leave_out_copies(
         let name = &member.node.name;
         let list = node_log::read_file(member, cluster, &job.id, RECEIVED).await;
         let received = list.and_then(|list| {
-            serde_json::from_slice::<BTreeMap<String, (u64, f64)>>(&list)
-                .map_err(|error| NodeError::failed(name, "read what was sent to it", error.to_string()))
+            read_received(&list).map_err(|error| NodeError::failed(name, "read what was sent to it", error.to_string()))
         });
         let of_node = outputs.iter_mut().filter(|(node, _)| node == name).map(|(_, outputs)| outputs);
         match received {
@@ -147,6 +146,11 @@ async fn leave_out_copies(
         }
     }
     failed
+}
+
+/// Reads sizes and times of the files that a node was sent, by name. A job that ended before it began there has no list.
+fn read_received(list: &[u8]) -> serde_json::Result<BTreeMap<String, (u64, f64)>> {
+    if list.is_empty() { Ok(BTreeMap::new()) } else { serde_json::from_slice(list) }
 }
 
 /// Returns an error for each of the job's nodes that was not reached.
@@ -252,4 +256,16 @@ pub(super) fn check_conflicts(existing: &[(Download, Existing)], directory: &Pat
         format!("{names}{more}: exists with different contents; nothing was fetched"),
         "choose another directory with -o DIR, or replace the files with --force",
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_cut_off_is_not_taken_for_none() {
+        assert!(read_received(b"").unwrap().is_empty());
+        assert_eq!(read_received(b"{\"a.py\": [5, 1.5]}").unwrap()["a.py"], (5, 1.5));
+        assert!(read_received(b"{\"a.py\": [5, 1.5], \"b").is_err());
+    }
 }

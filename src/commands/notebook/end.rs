@@ -66,8 +66,8 @@ impl EndedNotebook<'_> {
         let fetched = match self.fetches {
             true => Some(fetch_written(self.id, &self.of_job, self.root, context).await),
             false => {
-                events
-                    .note(Message::from("what was written is on the nodes").hint(format!("hvdctl fetch {}", self.id)));
+                let hint = format!("hvdctl fetch {}, before the project is uploaded again", self.id);
+                events.note(Message::from("what was written is on the nodes").hint(hint));
                 None
             }
         };
