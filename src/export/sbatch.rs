@@ -83,8 +83,8 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         warnings.push(format!("set {} before sbatch, which passes your environment on", secrets.join(", ")));
     }
     let may_have = |node: &Node| node.gpus != Gpus::Count(0);
-    let is_open = request.options.resources.per_node.is_none();
-    if !is_of_slurm && slurm.gres.is_none() && is_open && request.nodes.iter().any(may_have) {
+    let is_unsaid = request.options.resources.per_node.is_none();
+    if !is_of_slurm && slurm.gres.is_none() && is_unsaid && request.nodes.iter().any(may_have) {
         warnings.push(
             "the inventory does not say how many GPUs all nodes have, and the script asks for none: --gpus-per-node K \
              does"

@@ -123,7 +123,8 @@ impl Page<'_> {
         }
         let url = format!("http://127.0.0.1:{port}/lab?token={}", self.token);
         events.send(Event::Ready { url: url.clone() });
-        if let Some(line) = from_elsewhere(std::env::var("SSH_CONNECTION").ok().as_deref(), port) {
+        let [connection, user] = ["SSH_CONNECTION", "USER"].map(|name| std::env::var(name).ok());
+        if let Some(line) = from_elsewhere(connection.as_deref(), user.as_deref(), port) {
             events.note(Message::from("if your browser is on another machine, run this there first").hint(line));
         }
         events.note("Ctrl-C ends the notebook, and fetches what was written to the project");
@@ -134,12 +135,11 @@ impl Page<'_> {
 
 /// Returns the command by which the port of this machine is reached from where the operator has logged in from. The
 /// value of `SSH_CONNECTION` is client, its port, server, its port (ssh(1)).
-fn from_elsewhere(connection: Option<&str>, port: u16) -> Option<String> {
+fn from_elsewhere(connection: Option<&str>, user: Option<&str>, port: u16) -> Option<String> {
     let mut fields = connection?.split(' ').skip(2);
     let (server, of_sshd) = (fields.next()?, fields.next()?);
-    let user = std::env::var("USER").ok()?;
     let of_sshd = if of_sshd == "22" { String::new() } else { format!(" -p {of_sshd}") };
-    Some(format!("ssh -N -L {port}:127.0.0.1:{port}{of_sshd} {user}@{server}"))
+    Some(format!("ssh -N -L {port}:127.0.0.1:{port}{of_sshd} {}@{server}", user?))
 }
 
 /// Returns whether a web server answers at a port of this machine.
@@ -194,13 +194,12 @@ mod tests {
 
     #[test]
     fn a_login_over_ssh_gets_the_line_for_its_own_machine() {
-        assert_eq!(from_elsewhere(None, 8888), None);
-        assert_eq!(from_elsewhere(Some("10.0.0.7"), 8888), None);
-        let line = from_elsewhere(Some("10.0.0.7 5000 10.0.0.2 22"), 8888);
-        let other = from_elsewhere(Some("10.0.0.7 5000 10.0.0.2 2222"), 8888);
-        assert!(other.is_none_or(|line| line.contains(":8888 -p 2222 ")));
-        if let Some(line) = line {
-            assert!(line.starts_with("ssh -N -L 8888:127.0.0.1:8888 ") && line.ends_with("@10.0.0.2"), "{line}");
-        }
+        let line = |connection| from_elsewhere(connection, Some("ana"), 8888);
+        assert_eq!(line(None), None);
+        assert_eq!(line(Some("10.0.0.7")), None);
+        let expected = "ssh -N -L 8888:127.0.0.1:8888 ana@10.0.0.2";
+        assert_eq!(line(Some("10.0.0.7 5000 10.0.0.2 22")).unwrap(), expected);
+        let expected = "ssh -N -L 8888:127.0.0.1:8888 -p 2222 ana@10.0.0.2";
+        assert_eq!(line(Some("10.0.0.7 5000 10.0.0.2 2222")).unwrap(), expected);
     }
 }
