@@ -805,7 +805,10 @@ fn jobs_made(all: &mut Made) {
 fn slurm_made(all: &mut Made) {
     let node = |name: &str, state: &str, reason: Option<&str>| {
         let (gres, reason) = (Some("gpu:4".to_owned()), reason.map(str::to_owned));
-        (name.to_owned(), NodeState { state: state.into(), used: 2, slots: 4, gres, reason })
+        (
+            name.to_owned(),
+            NodeState { state: state.into(), used: 2, slots: 4, gres, reason, has_old_key: name == "node2" },
+        )
     };
     let nodes = vec![node("node1", "mixed", None), node("node2", "drained", Some("hvdctl: job 20261121-110000-0f3b"))];
     all.add("slurm-status", slurm::status::outcome(nodes, &names(&["RUNNING", "PENDING"])));

@@ -12,7 +12,8 @@ use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::keys::push;
 use crate::node::facts::Facts;
-use crate::runtime::container::of_slurm;
+use crate::runtime::container::with_role;
+use crate::runtime::spec::Role;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
 use schemars::JsonSchema;
@@ -67,7 +68,8 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     };
     let listing = async { Ok(locked.then(events, list).await) };
     let listed = session.cancellation.run(listing).await?;
-    let has_slurm = |node: &&Snapshot| of_slurm(cluster, &node.runtime.containers).is_some();
+    let has = |node: &Snapshot, role| with_role(cluster, &node.runtime.containers, role).is_some();
+    let has_slurm = |node: &&Snapshot| has(node, Role::Slurm) || has(node, Role::SlurmAgent);
     if let Some(node) = listed.ok.iter().find(has_slurm) {
         let name = &node.member.node.name;
         return Err(NodeError::failed(name, "remove its containers", "the cluster's own Slurm runs there")

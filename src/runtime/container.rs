@@ -150,9 +150,17 @@ pub fn running_worker<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Opt
 /// The name of the container with the daemons of the cluster's own Slurm.
 pub const SLURM: &str = "hslurm";
 
-/// Returns a node's container of the cluster's own Slurm, whatever its state.
+/// The name of the container that starts and ends the containers of jobs for them.
+pub const SLURM_AGENT: &str = "hslurm-agent";
+
+/// Returns a node's container with the daemons of the cluster's own Slurm, whatever its state.
 pub fn of_slurm<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Option<&'a ContainerSummary> {
-    all.iter().find(|container| container.belongs_to(&cluster.name) && container.is(Role::Slurm))
+    with_role(cluster, all, Role::Slurm)
+}
+
+/// Returns a node's container of a role among those of the cluster, whatever its state.
+pub fn with_role<'a>(cluster: &Cluster, all: &'a [ContainerSummary], role: Role) -> Option<&'a ContainerSummary> {
+    all.iter().find(|container| container.belongs_to(&cluster.name) && container.is(role))
 }
 
 /// Returns the containers of a cluster's launchers among these, whether they are up or not.

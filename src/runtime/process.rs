@@ -11,21 +11,29 @@ use crate::transport::node::{Output, Process, RunAs, Script, Transport};
 use std::sync::Arc;
 use std::time::Duration;
 
-const LIST: &str = concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/list.sh"));
-const CHECK: &str = concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/check.sh"));
-const CREATE: &str =
-    concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/create.sh"));
-const START: &str = concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/start.sh"));
-const END: &str = concat!(
-    include_str!("../scripts/node/marked.sh"),
-    include_str!("../scripts/process/common.sh"),
-    include_str!("../scripts/process/end.sh")
-);
-const TERMINATE: &str =
-    concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/terminate.sh"));
-const WAIT: &str = concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/wait.sh"));
-const OUTPUT: &str =
-    concat!(include_str!("../scripts/process/common.sh"), include_str!("../scripts/process/output.sh"));
+/// A script of processes, of its parts: it refuses a directory that other users can change, before it reads or runs
+/// anything there.
+macro_rules! process_script {
+    ($($part:literal),+) => {
+        concat!(
+            include_str!("../scripts/node/close.sh"),
+            include_str!("../scripts/node/permissions.sh"),
+            include_str!("../scripts/node/marked.sh"),
+            include_str!("../scripts/process/common.sh"),
+            $(include_str!(concat!("../scripts/", $part))),+
+        )
+    };
+}
+pub(super) use process_script;
+
+const LIST: &str = process_script!("process/list.sh");
+const CHECK: &str = process_script!("process/check.sh");
+const CREATE: &str = process_script!("process/create.sh");
+const START: &str = process_script!("process/start.sh");
+const END: &str = process_script!("process/end.sh");
+const TERMINATE: &str = process_script!("process/terminate.sh");
+const WAIT: &str = process_script!("process/wait.sh");
+const OUTPUT: &str = process_script!("process/output.sh");
 const MAIN: &str = include_str!("../scripts/process/main.sh");
 const BEGIN: &str = include_str!("../scripts/process/begin.sh");
 const ENTER: &str = include_str!("../scripts/process/enter.sh");

@@ -3,43 +3,19 @@
 //! they run is Slurm's to say.
 
 use super::container::{ContainerState, ContainerSummary};
-use super::process::{LoginProcesses, name_of, summary_of};
+use super::process::{LoginProcesses, name_of, process_script, summary_of};
 use super::spec::ContainerSpec;
 use crate::error::NodeError;
 use crate::model::queue::QueueEntry;
 use crate::text::quote;
 use crate::transport::node::Script;
 
-const LIST: &str = concat!(
-    include_str!("../scripts/process/common.sh"),
-    include_str!("../scripts/slurm/common.sh"),
-    include_str!("../scripts/slurm/list.sh")
-);
-const CHECK: &str = concat!(
-    include_str!("../scripts/process/common.sh"),
-    include_str!("../scripts/slurm/common.sh"),
-    include_str!("../scripts/slurm/check.sh")
-);
-const SUBMIT: &str = concat!(
-    include_str!("../scripts/process/common.sh"),
-    include_str!("../scripts/slurm/common.sh"),
-    include_str!("../scripts/slurm/submit.sh")
-);
-const CANCEL: &str = concat!(
-    include_str!("../scripts/process/common.sh"),
-    include_str!("../scripts/slurm/common.sh"),
-    include_str!("../scripts/slurm/cancel.sh")
-);
-const END: &str = concat!(
-    include_str!("../scripts/process/common.sh"),
-    include_str!("../scripts/slurm/common.sh"),
-    include_str!("../scripts/slurm/end.sh")
-);
-const WAIT: &str = concat!(
-    include_str!("../scripts/process/common.sh"),
-    include_str!("../scripts/slurm/common.sh"),
-    include_str!("../scripts/slurm/wait.sh")
-);
+const LIST: &str = process_script!("slurm/common.sh", "slurm/list.sh");
+const CHECK: &str = process_script!("slurm/common.sh", "slurm/check.sh");
+const SUBMIT: &str = process_script!("slurm/common.sh", "slurm/submit.sh");
+const CANCEL: &str = process_script!("slurm/common.sh", "slurm/cancel.sh");
+const END: &str = process_script!("slurm/common.sh", "slurm/end.sh");
+const WAIT: &str = process_script!("slurm/common.sh", "slurm/wait.sh");
 
 /// What Slurm runs for this login. Clones share the connection to the login node.
 #[derive(Clone)]

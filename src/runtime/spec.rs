@@ -17,7 +17,7 @@ pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
 pub const LABEL_NAME: &str = "hvdctl.name";
 /// The number of the form of all labels; see [`crate::model::format`].
 pub const LABEL_FORMAT: &str = "hvdctl.format";
-/// `worker`, `master`, `shell`, `helper`, `setup`, `relay` or `slurm`.
+/// `worker`, `master`, `shell`, `helper`, `setup`, `relay`, `slurm` or `slurm-agent`.
 pub const LABEL_ROLE: &str = "hvdctl.role";
 /// Hash of the [`Spec`] that the container was created from.
 pub const LABEL_SPEC: &str = "hvdctl.spec";
@@ -57,8 +57,10 @@ pub enum Role {
     Setup,
     /// A container that passes an image or data on to other nodes.
     Relay,
-    /// `hslurm`: the daemons of the cluster's own Slurm.
+    /// `hslurm`: the daemons of the cluster's own Slurm, and its jobs.
     Slurm,
+    /// `hslurm-agent`: what starts and ends the containers of jobs for that Slurm.
+    SlurmAgent,
 }
 
 impl Role {
@@ -72,6 +74,7 @@ impl Role {
             Role::Setup => "setup",
             Role::Relay => "relay",
             Role::Slurm => "slurm",
+            Role::SlurmAgent => "slurm-agent",
         }
     }
 }

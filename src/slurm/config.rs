@@ -124,6 +124,8 @@ pub fn slurm_conf(cluster: &str, directory: &str, nodes: &[SlurmNode]) -> String
         "\
 ClusterName={name}
 SlurmctldHost={host}({address})
+# on the address of the machine's name, which main.sh sets in the container
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthType=auth/munge
 CredType=cred/munge
 SlurmUser=root
@@ -239,6 +241,7 @@ NodeName=gpu2 Name=gpu File=/dev/nvidia[0,2]
         assert!(text.contains("SlurmctldHost=n1-host(10.0.0.1)\n"), "{text}");
         assert!(text.contains("NodeName=n1 NodeAddr=10.0.0.1 CPUs=64 Gres=gpu:3 "), "{text}");
         assert!(text.contains("Prolog=/opt/horovod/slurm/prolog\n"), "{text}");
+        assert!(text.contains("CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n"), "{text}");
         assert_eq!(gres_conf(&nodes), "AutoDetect=off\nNodeName=n1 Name=gpu File=/run/hvdctl-gpu[0-2]\n");
     }
 }

@@ -1,4 +1,6 @@
-//! What a node has of the cluster's own Slurm: a directory with its files, and a container with its daemons.
+//! What a node has of the cluster's own Slurm: a directory with its files, and two containers. In `hslurm` are Slurm's
+//! daemons, and its jobs as root: root of any node of the cluster can run some there. So it has nothing of the node but
+//! its network. What Slurm decides on is carried out in `hslurm-agent`, which has the engine.
 
 use super::config::{SlurmNode, by_kind, gres_conf, slurm_conf};
 use crate::cluster::observation::{ObservedNode, no_place};
@@ -7,10 +9,11 @@ use crate::files::{PackedFile, archive};
 use crate::inventory::{Cluster, Inventory, Mount, Node};
 use crate::node::facts::Facts;
 use crate::node::network;
-use crate::runtime::container::SLURM;
+use crate::runtime::container::{SLURM, SLURM_AGENT};
 use crate::runtime::spec::{ContainerSpec, Role};
 use crate::secret::Secret;
 use serde_json::json;
+use std::net::IpAddr;
 use zeroize::Zeroizing;
 
 /// Installs Slurm in the cluster's image.
@@ -20,18 +23,22 @@ const MAIN: &str = include_str!("../scripts/slurm/nodes/main.sh");
 const HOOK: &str = include_str!("../scripts/slurm/nodes/hook.sh");
 
 /// The programs in the directory, by their names there.
-const PROGRAMS: [(&str, &str); 7] = [
+const PROGRAMS: [(&str, &str); 8] = [
     ("agent.py", include_str!("../scripts/slurm/nodes/agent.py")),
     ("node.py", include_str!("../scripts/slurm/nodes/node.py")),
     ("queued.py", include_str!("../scripts/slurm/nodes/queued.py")),
     ("engine.py", include_str!("../scripts/slurm/nodes/engine.py")),
+    ("hook.py", include_str!("../scripts/slurm/nodes/hook.py")),
     ("prolog", HOOK),
     ("epilog", HOOK),
     ("check", HOOK),
 ];
 
-/// Where the containers have the engine's socket.
-const SOCKET: &str = "/run/hvdctl-engine.sock";
+/// The directories in that of Slurm's files which its daemons write (`install.sh` makes them).
+const OWN: [&str; 3] = ["state", "spool", "log"];
+
+/// Where `hslurm-agent` has the engine's socket.
+pub(super) const SOCKET: &str = "/run/hvdctl-engine.sock";
 
 /// Returns a node as Slurm is to know it, with so many `cpus`.
 ///
@@ -73,20 +80,37 @@ pub fn files(cluster: &Cluster, node: &str, nodes: &[SlurmNode], munge_key: &Sec
     archive(&files)
 }
 
-/// Returns the container of a node. `socket`: the path of the engine's socket there.
-pub fn container(cluster: &Cluster, observed: &ObservedNode, image: &str, socket: &str) -> ContainerSpec {
+/// Returns the containers of a node. `address`: that of the node in the cluster; `socket`: the path of the engine's
+/// socket there.
+pub fn containers(
+    cluster: &Cluster,
+    observed: &ObservedNode,
+    image: &str,
+    address: IpAddr,
+    socket: &str,
+) -> [ContainerSpec; 2] {
     let node = &observed.member.node;
     let directory = cluster.slurm_dir();
-    let mut container = ContainerSpec::new(cluster, node, Role::Slurm, SLURM.to_owned());
-    let mount = |source: &str, target: &str| Mount { source: source.into(), target: target.into(), read_only: false };
-    container.spec.mounts = vec![mount(&directory, &directory), mount(&cluster.jobs_dir, &cluster.jobs_dir)];
-    container.spec.image = image.to_owned();
-    let role = if node.master { "controller" } else { "" };
-    let command = ["sh", "-c", MAIN, "sh", &directory, &node.name, role];
-    container.spec.command = command.map(str::to_owned).to_vec();
+    let address = address.to_string();
+    let same = |path: &str, read_only| Mount { source: path.into(), target: path.into(), read_only };
+    let new = |role, name: &str, which, slurm_conf: &str, mounts| {
+        let mut container = ContainerSpec::new(cluster, node, role, name.to_owned());
+        let role = if node.master { "controller" } else { "" };
+        let command = ["sh", "-c", MAIN, "sh", &directory, &node.name, &address, which, role];
+        container.spec.command = command.map(str::to_owned).to_vec();
+        container.spec.image = image.to_owned();
+        container.spec.mounts = mounts;
+        container.spec.extra_mounts = Vec::new();
+        container.spec.devices = Vec::new();
+        container.env = vec![format!("SLURM_CONF={slurm_conf}")];
+        container
+    };
+    let own = OWN.map(|name| same(&format!("{directory}/{name}"), false));
+    let mounts = [vec![same(&directory, true)], own.to_vec()].concat();
+    let daemons = new(Role::Slurm, SLURM, "daemons", "/etc/slurm/slurm.conf", mounts);
+    let mounts = vec![same(&directory, false), same(&cluster.jobs_dir, false)];
+    let mut agent = new(Role::SlurmAgent, SLURM_AGENT, "agent", &format!("{directory}/slurm.conf"), mounts);
     // not one of hvdctl's own mounts, whose labels Podman changes
-    container.spec.extra_mounts = vec![mount(socket, SOCKET)];
-    container.spec.devices = Vec::new();
-    container.env = vec![format!("SLURM_CONF={directory}/slurm.conf")];
-    container
+    agent.spec.extra_mounts = vec![Mount { source: socket.into(), target: SOCKET.into(), read_only: false }];
+    [daemons, agent]
 }

@@ -7,18 +7,20 @@ use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
-use crate::runtime::container::{ContainerState, SLURM, of_slurm};
-use crate::runtime::spec::{ContainerSpec, LABEL_SPEC};
-use crate::secret::Secret;
+use crate::runtime::container::{ContainerState, ContainerSummary, SLURM, SLURM_AGENT, of_slurm, with_role};
+use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, LABEL_SPEC_FULL, Role};
 use crate::transport::node::Script;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use zeroize::Zeroizing;
 
-const KEY: &str = include_str!("../scripts/slurm/nodes/key.sh");
-const INSTALL: &str = include_str!("../scripts/slurm/nodes/install.sh");
+const INSTALL: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/slurm/nodes/install.sh")
+);
 const RESTART: &str = include_str!("../scripts/slurm/nodes/restart.sh");
 
 /// The ports of slurmctld, on the master, and of slurmd.
@@ -44,6 +46,8 @@ pub struct NodeState {
     pub gres: Option<String>,
     /// Why it takes no jobs, if it takes none.
     pub reason: Option<String>,
+    /// Whether it may still have a key of Slurm's daemons that was replaced.
+    pub has_old_key: bool,
 }
 
 impl NodeState {
@@ -56,7 +60,7 @@ impl NodeState {
         let [used, _, _, slots] = numbers[..] else { return None };
         let given = |text: String| Some(text).filter(|text| !matches!(text.as_str(), "" | "none" | "(null)"));
         let reason = parts.next().and_then(given);
-        Some((name, NodeState { state, used, slots, gres: given(gres), reason }))
+        Some((name, NodeState { state, used, slots, gres: given(gres), reason, has_old_key: false }))
     }
 
     /// Returns whether its slurmd has answered.
@@ -65,11 +69,16 @@ impl NodeState {
     }
 }
 
-/// Returns the container that a node should have.
+/// Returns the containers that a node should have.
 ///
 /// # Errors
 /// Without the image; if the engine's socket cannot be mounted; if other programs have Slurm's ports.
-pub async fn desired(cluster: &Cluster, observed: &ObservedNode, image: &str) -> Result<ContainerSpec, NodeError> {
+pub async fn desired(
+    cluster: &Cluster,
+    observed: &ObservedNode,
+    image: &str,
+    address: IpAddr,
+) -> Result<[ContainerSpec; 2], NodeError> {
     let failed = |cause: String| NodeError::failed(observed.name(), &format!("start {SLURM}"), cause);
     let engine = observed.runtime.engine.engine("start Slurm")?;
     if engine.image(image).await?.is_none() {
@@ -83,59 +92,94 @@ pub async fn desired(cluster: &Cluster, observed: &ObservedNode, image: &str) ->
         let cause = format!("port {port} is in use; a Slurm that is already there is used with --scheduler slurm");
         return Err(failed(cause).hint(format!("on the node, `ss -ltnp sport = :{port}` shows by which program")));
     }
-    Ok(containers::container(cluster, observed, image, &socket))
+    Ok(containers::containers(cluster, observed, image, address, &socket))
 }
 
-/// Returns whether a node's container runs and is the desired one.
-fn is_current(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec) -> bool {
-    let found = of_slurm(cluster, &observed.runtime.containers);
-    found.is_some_and(|found| {
-        found.state == ContainerState::Running && found.label(LABEL_SPEC) == Some(&desired.spec.hash())
-    })
+/// Returns whether a container runs and is the desired one.
+fn is_current(found: &ContainerSummary, desired: &ContainerSpec) -> bool {
+    found.state == ContainerState::Running && found.label(LABEL_SPEC) == Some(&desired.spec.hash())
 }
 
-/// Returns whether the running container of a node has to be replaced, which ends what waits for jobs there.
-pub fn is_replaced(cluster: &Cluster, observed: &ObservedNode, desired: &ContainerSpec) -> bool {
-    let found = of_slurm(cluster, &observed.runtime.containers);
-    found.is_some_and(|found| found.state == ContainerState::Running) && !is_current(cluster, observed, desired)
+/// Returns whether the running daemons of a node have to be replaced, which ends what waits for jobs there.
+pub fn are_replaced(cluster: &Cluster, observed: &ObservedNode, desired: &[ContainerSpec]) -> bool {
+    let running =
+        of_slurm(cluster, &observed.runtime.containers).filter(|found| found.state == ContainerState::Running);
+    let of_daemons = desired.iter().find(|spec| spec.role == Role::Slurm);
+    running.zip(of_daemons).is_some_and(|(found, desired)| !is_current(found, desired))
 }
 
-/// Returns the key by which the daemons know one another, in base64. The master keeps it, and makes it if it has none.
-///
-/// # Errors
-/// [`NodeError`] with the node's message.
-pub async fn munge_key(cluster: &Cluster, master: &Member) -> Result<Secret, NodeError> {
-    let script = Script::new(KEY).with("directory", &cluster.slurm_dir());
-    let key = Zeroizing::new(master.transport.script(&script, "make the key of Slurm's daemons").await?);
-    Ok(Secret::new(Zeroizing::new(String::from_utf8_lossy(&key).trim().to_owned())))
-}
-
-/// Gives a node its files and its container. Returns whether anything was done.
+/// Gives a node its files and its containers. Returns whether anything was done.
 ///
 /// # Errors
 /// [`NodeError`] with the node's message.
 pub async fn install(
     cluster: &Cluster,
     observed: &ObservedNode,
-    desired: &ContainerSpec,
+    desired: &[ContainerSpec],
     files: &str,
 ) -> Result<bool, NodeError> {
     let (engine, transport) = (&observed.runtime.engine, &observed.member.transport);
     let script = Script::new(INSTALL).with("directory", &cluster.slurm_dir()).with("files", files);
     let has_changed = !transport.script(&script, "write the files of Slurm").await?.is_empty();
-    if is_current(cluster, observed, desired) {
-        if has_changed {
-            let operation = "start Slurm's daemons again";
-            let ran = engine.run_in(SLURM, &["sh", "-s"], RESTART.as_bytes(), operation, transport.limit()).await?;
-            transport.succeeded(ran, operation)?;
+    let mut is_done = has_changed;
+    for spec in desired {
+        let found = with_role(cluster, &observed.runtime.containers, spec.role);
+        match found {
+            Some(found) if is_current(found, spec) => {
+                if has_changed {
+                    restart_in(engine, &spec.name, &observed.member).await?;
+                }
+                continue;
+            }
+            Some(found) => engine.remove(&found.id).await?,
+            None => {}
         }
-        return Ok(has_changed);
+        engine.create_and_start(spec).await?;
+        is_done = true;
     }
-    if let Some(old) = of_slurm(cluster, &observed.runtime.containers) {
-        engine.remove(&old.id).await?;
+    Ok(is_done)
+}
+
+/// Starts the daemons of a node again, in all of its containers.
+///
+/// # Errors
+/// [`NodeError`] with the node's message.
+pub async fn restart(cluster: &Cluster, engine: &Runtime, member: &Member) -> Result<(), NodeError> {
+    let listed = engine.containers().await?;
+    for role in [Role::Slurm, Role::SlurmAgent] {
+        let running = with_role(cluster, &listed, role).filter(|found| found.state == ContainerState::Running);
+        if let Some(found) = running {
+            restart_in(engine, &found.name, member).await?;
+        }
     }
-    engine.create_and_start(desired).await?;
-    Ok(true)
+    Ok(())
+}
+
+async fn restart_in(engine: &Runtime, container: &str, member: &Member) -> Result<(), NodeError> {
+    let (operation, transport) = ("start Slurm's daemons again", &member.transport);
+    let ran = engine.run_in(container, &["sh", "-s"], RESTART.as_bytes(), operation, transport.limit()).await?;
+    transport.succeeded(ran, operation).map(drop)
+}
+
+/// Returns the state of a node's containers of the cluster's own Slurm, or which of them does not run; `None` if it
+/// has none. Those that an earlier hvdctl started have one container, with the engine.
+pub fn running(cluster: &Cluster, all: &[ContainerSummary]) -> Option<Result<(), &'static str>> {
+    let daemons = of_slurm(cluster, all)?;
+    let runs = |found: Option<&ContainerSummary>| found.is_some_and(|found| found.state == ContainerState::Running);
+    let has_engine = daemons.label(LABEL_SPEC_FULL).is_some_and(|spec| spec.contains(containers::SOCKET));
+    Some(if !runs(Some(daemons)) {
+        Err(SLURM)
+    } else if !(has_engine || runs(with_role(cluster, all, Role::SlurmAgent))) {
+        Err(SLURM_AGENT)
+    } else {
+        Ok(())
+    })
+}
+
+/// Returns the container in which jobs are submitted to the cluster's own Slurm: the one that keeps what is known of
+/// them.
+pub fn of_queue(cluster: &Cluster, all: &[ContainerSummary]) -> &'static str {
+    if with_role(cluster, all, Role::SlurmAgent).is_some() { SLURM_AGENT } else { SLURM }
 }
 
 /// Checks that the cluster has a Slurm of its own.
@@ -144,9 +188,9 @@ pub async fn install(
 /// If it has none, or that does not run.
 pub async fn check_up(cluster: &Cluster, master: &Runtime) -> Result<(), NodeError> {
     let failed = |cause: &str| NodeError::failed(master.node(), "ask Slurm", cause).hint("hvdctl slurm up");
-    match of_slurm(cluster, &master.containers().await?).map(|found| found.state) {
-        Some(ContainerState::Running) => Ok(()),
-        Some(_) => Err(failed(&format!("{SLURM} is not running"))),
+    match running(cluster, &master.containers().await?) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(container)) => Err(failed(&format!("{container} is not running"))),
         None => Err(failed("the cluster has no Slurm of its own")),
     }
 }
@@ -177,6 +221,17 @@ pub async fn jobs(master: &Runtime) -> Result<Vec<String>, NodeError> {
 pub async fn states(master: &Runtime) -> Result<Vec<(String, NodeState)>, NodeError> {
     let listed = ask(master, &["sinfo", "--noheader", "--Node", "--format=%N|%T|%C|%G|%E"]).await?;
     Ok(listed.lines().filter_map(NodeState::parse).collect())
+}
+
+/// Returns the nodes that have the key of the daemons, as the master knows; `None` if it does not.
+///
+/// # Errors
+/// [`NodeError`] with the engine's message.
+pub async fn with_key(cluster: &Cluster, master: &Runtime) -> Result<Option<Vec<String>>, NodeError> {
+    let file = format!("{}/munge.given", cluster.slurm_dir());
+    let ran = master.run_in(SLURM, &["cat", &file], b"", "read who has Slurm's key", ANSWER_LIMIT).await?;
+    let names = String::from_utf8_lossy(&ran.stdout).lines().map(str::to_owned).collect();
+    Ok((ran.code == 0).then_some(names))
 }
 
 /// Waits until slurmctld has reached the slurmd of every node.

@@ -1,26 +1,28 @@
 //! The cluster's own Slurm: a queue for machines that have none. Its daemons run in a container on every node, `hslurm`,
-//! next to the worker; slurmctld and its state are on the master.
+//! next to the worker; slurmctld and its state are on the master. `hslurm-agent`, next to it, starts and ends the
+//! containers of jobs.
 //!
 //! Slurm decides when a job begins and on which nodes. Everything else is as without it: `start/queued.rs` prepares
 //! every node that may get the job and submits an allocation that only waits, `scripts/slurm/nodes` lets the job begin
 //! on the nodes that are allocated, and ends the allocation with the job. `config` is Slurm's configuration as text,
-//! `containers` what a node has, `daemons` what is asked of the daemons and how they are started.
+//! `containers` what a node has, `daemons` what is asked of the daemons and how they are started, `key` by which they know
+//! one another.
 
 pub mod config;
 pub mod containers;
 pub mod daemons;
+pub mod key;
 
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, NodeError};
 use crate::inventory::Cluster;
-use crate::runtime::container::{ContainerState, SLURM, of_slurm};
 
 /// Returns whether jobs are queued in the cluster's own Slurm. `nodes`: those that were observed.
 ///
 /// # Errors
 /// If one of them has its container, and that is not running; if only some have one.
 pub fn is_up(nodes: &[ObservedNode], cluster: &Cluster) -> Result<bool, Error> {
-    let state = |node: &ObservedNode| of_slurm(cluster, &node.runtime.containers).map(|container| container.state);
+    let state = |node: &ObservedNode| daemons::running(cluster, &node.runtime.containers);
     if nodes.iter().all(|node| state(node).is_none()) {
         return Ok(false);
     }
@@ -30,8 +32,8 @@ pub fn is_up(nodes: &[ObservedNode], cluster: &Cluster) -> Result<bool, Error> {
     };
     for node in nodes.iter().filter(|node| node.facts.drained.is_none()) {
         match state(node) {
-            Some(ContainerState::Running) => {}
-            Some(_) => return failed(node, &format!("{SLURM} is not running")),
+            Some(Ok(())) => {}
+            Some(Err(container)) => return failed(node, &format!("{container} is not running")),
             None => return failed(node, "this node is not in the cluster's own Slurm"),
         }
     }

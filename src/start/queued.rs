@@ -10,8 +10,8 @@ use crate::error::{Error, NodeError};
 use crate::job::cleanup::stop_limit;
 use crate::launch::placement::MapBy;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES};
-use crate::runtime::container::SLURM;
 use crate::secret::Secret;
+use crate::slurm::daemons;
 use crate::sync::upload::Workspace;
 use crate::transport::node::Script;
 use crate::worker::names;
@@ -167,11 +167,12 @@ impl JobPlan {
         let master = &self.hosts.launcher.observed;
         let command = command(options, only_test);
         let file = format!("{}/numbers/{}.json", self.inventory.cluster.slurm_dir(), self.id);
+        let container = daemons::of_queue(&self.inventory.cluster, &master.runtime.containers);
         let submit = ["sh", "-c", SUBMIT, "sh", &file];
         let argv = if only_test { Vec::new() } else { submit.to_vec() };
         let argv: Vec<&str> = argv.into_iter().chain(command.iter().map(String::as_str)).collect();
         let (operation, transport) = ("submit the job to Slurm", &master.member.transport);
-        let ran = master.runtime.engine.run_in(SLURM, &argv, b"", operation, transport.limit()).await?;
+        let ran = master.runtime.engine.run_in(container, &argv, b"", operation, transport.limit()).await?;
         transport.succeeded(ran, operation).map(drop)
     }
 

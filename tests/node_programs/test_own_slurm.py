@@ -2,6 +2,8 @@
 (programs/slurm/queue_wait.py)."""
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -88,6 +90,9 @@ class Engine:
 
     def running(self, name):
         return self.states.get(name)
+
+    def process(self, name):
+        return 0
 
     def start(self, name):
         self.states[name] = True
@@ -343,38 +348,153 @@ class Node(Directory):
 
     def test_a_worker_without_ranks_keeps_no_node_and_its_job_may_come_back(self):
         engine, worker = Engine(), {"name": "hworker-" + ID}
-        for name, value in (("Engine", lambda _: engine), ("number", lambda: "7"), ("jobs_with_ranks", set), ("WITHOUT_RANKS", 0)):
+        for name, value in (("Engine", lambda _: engine), ("has_ranks", lambda _: False), ("WITHOUT_RANKS", 0)):
             self.addCleanup(setattr, node, name, getattr(node, name))
             setattr(node, name, value)
         queued.store(description(worker=worker), "jobs", ID + ".json")
         queued.store(dict(description(worker=worker, grace=600), number="7"), "begun", ID + ".json")
         self.write("env.json", "{}")
         engine.states[worker["name"]] = True
-        node.epilog()
+        self.assertEqual(node.epilog("8"), 0)
+        self.assertEqual(engine.signals, [], "this is another job's number")
+        self.assertEqual(node.epilog("7"), 0)
         self.assertEqual(engine.signals, [(worker["name"], "SIGKILL")])
         self.assertEqual((queued.listed("begun"), queued.listed("jobs"), self.read("env.json")), ([], [ID], "{}"))
 
     def test_a_launcher_that_still_waits_keeps_no_node(self):
         engine = Engine()
-        for name, stand_in in ((node, ("Engine", lambda _: engine)), (node, ("number", lambda: "7"))):
-            self.addCleanup(setattr, name, stand_in[0], getattr(name, stand_in[0]))
-            setattr(name, *stand_in)
+        self.addCleanup(setattr, node, "Engine", node.Engine)
+        node.Engine = lambda _: engine
         for is_allocated, signals in ((False, []), (True, [("hmaster-" + ID, "SIGKILL")])):
             if is_allocated:
                 queued.store({}, "allocated", ID + ".json")
             queued.store(dict(description(grace=0), number="7"), "begun", ID + ".json")
             engine.states["hmaster-" + ID] = True
-            node.epilog()
+            node.epilog("7")
             self.assertEqual((queued.listed("begun"), engine.signals), ([], signals))
 
-    def test_no_link_of_a_rank_is_followed(self):
-        target = os.path.join(self.jobs, "target")
-        os.symlink(target, os.path.join(self.jobs, ID, "queue"))
-        os.symlink(target, os.path.join(self.jobs, ID, "queue.new"))
-        queued.put(os.path.join(self.jobs, ID, "queue"), "7|PENDING\n")
-        os.makedirs(os.path.join(self.jobs, ID, "queue.new", "x"))
-        queued.put(os.path.join(self.jobs, ID, "queue"), "7|PENDING\n")
+    def test_what_a_rank_puts_into_its_directory_is_neither_followed_nor_removed_nor_waited_for(self):
+        place, target = os.path.join(self.jobs, ID), os.path.join(self.jobs, "target")
+        os.symlink(target, os.path.join(place, "queue"))
+        os.makedirs(os.path.join(place, "queue.new", "x"))
+        queued.put(os.path.join(place, "queue"), "7|PENDING\n")
         self.assertEqual((self.read("queue"), os.path.exists(target)), ("7|PENDING\n", False))
+        self.assertEqual(os.listdir(os.path.join(place, "queue.new")), ["x"])
+        # nothing is left of what cannot be put into place
+        os.makedirs(os.path.join(place, "full", "x"))
+        before = set(os.listdir(place))
+        with self.assertRaises(OSError):
+            queued.put(os.path.join(place, "full"), "x")
+        self.assertEqual(set(os.listdir(place)), before)
+        for plant in (os.mkfifo, os.mkdir, lambda name: os.symlink("/etc/hostname", name)):
+            os.unlink(os.path.join(place, "job.json")) if os.path.lexists(os.path.join(place, "job.json")) else None
+            plant(os.path.join(place, "job.json"))
+            self.assertFalse(node.is_queued(place))
+            with self.assertRaises(OSError):
+                queued.write_record(place, [{"node": "a", "ranks": 1, "first": 0}], "a")
+            os.rmdir(os.path.join(place, "job.json")) if os.path.isdir(os.path.join(place, "job.json")) else None
+
+
+class Ranks(Directory):
+    """Processes that say of themselves that they are ranks."""
+
+    def rank(self, job, *isolated):
+        """Starts one of a job, and waits until its environment can be read."""
+        rank = ["env", "HVDCTL_PROGRAM=1", "HVDCTL_JOB=" + job, "sh", "-c", "echo there; exec sleep 60"]
+        process = subprocess.Popen([*isolated, *rank], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "there\n")
+        return process
+
+    def test_a_process_alone_drains_no_node(self):
+        self.rank(OTHER)
+        self.assertNotIn(OTHER, node.jobs_outside())
+        # hvdctl has started this one, and its ranks still run
+        os.makedirs(os.path.join(self.jobs, OTHER))
+        environment = os.path.join(self.jobs, OTHER, "env.json")
+        with open(environment, "w"):
+            old = time.time() - node.FRESH - 1
+            os.utime(environment, (old, old))
+        self.assertIn(OTHER, node.jobs_outside())
+        os.unlink(environment)
+        os.symlink("/proc/self/environ", environment)
+        os.utime(environment, (old, old), follow_symlinks=False)
+        self.assertNotIn(ID, node.jobs_outside())
+
+    def test_the_ranks_of_a_job_are_those_in_its_container(self):
+        inside = self.rank(ID)
+        self.assertTrue(node.has_ranks(inside.pid))
+        self.assertFalse(node.has_ranks(0))
+        # one of another container may call itself what it likes
+        inside.kill()
+        inside.wait()
+        other = self.rank(ID, "unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
+        self.assertFalse(node.has_ranks(os.getpid()), "of process %d" % other.pid)
+
+
+class Hook(Directory):
+    """The hooks of slurmd, and what answers them."""
+
+    def setUp(self):
+        super().setUp()
+        self.tools = tempfile.TemporaryDirectory()
+        self.addCleanup(self.tools.cleanup)
+        for name in ("hook.py", "node.py", "queued.py", "engine.py"):
+            shutil.copy(os.path.join(SCRIPTS, "slurm", "nodes", name), queued.DIRECTORY)
+        self.tool("sinfo", "echo 'idle|none'")
+        self.tool("squeue", ":")
+        self.tool("scontrol", 'echo "$@" >>%s/asked; [ "$2" != show ] || echo JobName=other' % self.tools.name)
+        self.environment = dict(os.environ, PATH=self.tools.name + ":" + os.environ["PATH"])
+
+    def tool(self, name, body):
+        path = os.path.join(self.tools.name, name)
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n%s\n" % body)
+        os.chmod(path, 0o755)
+
+    def ask(self, what, program="sys.exit(hook.main(sys.argv[1]))", **variables):
+        code = "import sys; sys.path.insert(0, %r); import hook; %s" % (queued.DIRECTORY, program)
+        return subprocess.run([sys.executable, "-c", code, what], env=dict(self.environment, **variables), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=30)
+
+    def start(self):
+        agent = subprocess.Popen([sys.executable, os.path.join(queued.DIRECTORY, "node.py")], env=self.environment, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(agent.stderr.close)
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+        socket = queued.path("agent.sock")
+        until = time.monotonic() + 20
+        while not os.path.exists(socket):
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
+        self.assertEqual(os.stat(socket).st_mode & 0o777, 0o600)
+        return agent
+
+    def test_the_agent_answers_what_slurmd_asks(self):
+        self.start()
+        self.assertEqual(self.ask("check").returncode, 0)
+        # a job that was not submitted by hvdctl
+        self.assertEqual(self.ask("prolog", SLURM_JOB_ID="7").returncode, 0)
+        with open(os.path.join(self.tools.name, "asked")) as file:
+            self.assertEqual(file.read(), "--oneliner show job 7\n")
+
+    def test_nothing_but_such_a_question_is_answered(self):
+        agent = self.start()
+        for what, number in (("prolog", "7; reboot"), ("prolog", ""), ("run", "7")):
+            program = "hook.MISSING = 0; sys.exit(hook.main(sys.argv[1]))"
+            self.assertEqual(self.ask(what, program, SLURM_JOB_ID=number).returncode, 1, (what, number))
+        self.assertIsNone(agent.poll())
+        self.assertEqual(self.ask("check").returncode, 0)
+
+    def test_a_node_whose_agent_is_away_takes_no_job_until_it_is_back(self):
+        done = self.ask("prolog", "hook.MISSING = 0; sys.exit(hook.main(sys.argv[1]))", SLURM_JOB_ID="7")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the agent of this node does not answer", done.stderr)
+        with open(os.path.join(self.tools.name, "asked")) as file:
+            asked = file.read()
+        self.assertIn("update nodename=a state=drain reason=" + node.MARK, asked, "it is resumed by this mark")
 
 
 class Turn(unittest.TestCase):

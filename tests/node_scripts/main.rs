@@ -8,6 +8,13 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// The parts of a script of processes, as `src/runtime/process.rs` puts them together.
+macro_rules! of_processes {
+    ($($part:literal),+) => {
+        &["node/close.sh", "node/permissions.sh", "node/marked.sh", "process/common.sh", $($part),+]
+    };
+}
+
 mod envs;
 mod gpus;
 mod jobs;

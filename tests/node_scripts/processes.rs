@@ -5,11 +5,11 @@ use hvdctl::text::quote::always;
 use std::os::unix::fs::chown;
 use std::time::{Duration, Instant};
 
-const LIST: &[&str] = &["process/common.sh", "process/list.sh"];
-const CREATE: &[&str] = &["process/common.sh", "process/create.sh"];
-const START: &[&str] = &["process/common.sh", "process/start.sh"];
-const END: &[&str] = &["node/marked.sh", "process/common.sh", "process/end.sh"];
-const CHECK: &[&str] = &["process/common.sh", "process/check.sh"];
+const LIST: &[&str] = of_processes!["process/list.sh"];
+const CREATE: &[&str] = of_processes!["process/create.sh"];
+const START: &[&str] = of_processes!["process/start.sh"];
+const END: &[&str] = of_processes!["process/end.sh"];
+const CHECK: &[&str] = of_processes!["process/check.sh"];
 
 /// The variables of a process with this id and command, after the lines that set up its environment.
 fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String {
@@ -151,4 +151,35 @@ fn what_keeps_ranks_from_running_is_said_before_anything_is_started() {
     let old = machine.fails(CHECK, &check(&format!("PATH={}:$PATH", machine.path("tools").display())));
     assert_eq!(old, "Python 3.7 or later is needed, and python3 is 3.6.8\n");
     assert_eq!(fs::read_dir(machine.path("run")).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn nothing_is_run_below_a_directory_that_others_can_change() {
+    // only root can make a directory another user's
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let machine = Machine::new(&[("groups/ana/state/run/x", "")]);
+    let state = machine.path("groups/ana/state");
+    [&state, &state.join("run")].map(|path| fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap());
+    let variables = format!("run_dir={}", always(state.join("run").to_str().unwrap()));
+    let groups = machine.path("groups");
+    for (user, group, mode, why) in [
+        (0, 0, 0o755, ""),
+        (0, 12345, 0o2775, "can write to "),
+        (0, 0, 0o777, "every user can write to "),
+        (4321, 0, 0o755, "belongs to "),
+        // others can rename nothing of it
+        (0, 0, 0o1777, ""),
+    ] {
+        chown(&groups, Some(user), Some(group)).unwrap();
+        fs::set_permissions(&groups, Permissions::from_mode(mode)).unwrap();
+        if why.is_empty() {
+            machine.prints(LIST, &variables);
+            continue;
+        }
+        let complaint = machine.fails(LIST, &variables);
+        let refused = format!("other users can change {}: ", state.display());
+        assert!(complaint.contains(&refused) && complaint.contains(why), "{mode:o}: {complaint}");
+    }
 }

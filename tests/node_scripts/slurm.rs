@@ -3,12 +3,12 @@
 use super::*;
 use hvdctl::text::quote::always;
 
-const LIST: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/list.sh"];
-const CHECK: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/check.sh"];
-const SUBMIT: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/submit.sh"];
-const CANCEL: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/cancel.sh"];
-const END: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/end.sh"];
-const WAIT: &[&str] = &["process/common.sh", "slurm/common.sh", "slurm/wait.sh"];
+const LIST: &[&str] = of_processes!["slurm/common.sh", "slurm/list.sh"];
+const CHECK: &[&str] = of_processes!["slurm/common.sh", "slurm/check.sh"];
+const SUBMIT: &[&str] = of_processes!["slurm/common.sh", "slurm/submit.sh"];
+const CANCEL: &[&str] = of_processes!["slurm/common.sh", "slurm/cancel.sh"];
+const END: &[&str] = of_processes!["slurm/common.sh", "slurm/end.sh"];
+const WAIT: &[&str] = of_processes!["slurm/common.sh", "slurm/wait.sh"];
 
 /// A login node where one process was created, and programs of Slurm that note how they were called.
 fn login() -> Machine {
@@ -126,4 +126,59 @@ fn what_slurm_refuses_is_known_before_anything_is_sent() {
     machine
         .stub("sbatch", "case $1 in --version) echo slurm 24.11.1; exit ;; esac; echo 'invalid partition' >&2; exit 1");
     assert_eq!(machine.fails(CHECK, &variables(&machine)), "invalid partition\n");
+}
+
+const KEY: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/key.sh"];
+const INSTALL: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/install.sh"];
+const GIVE: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/give_key.sh"];
+
+/// Asks the master of a cluster's own Slurm for its key. Returns why it was made, and the key.
+fn key(machine: &Machine, nodes: &str, renew: &str) -> (String, String) {
+    let directory = machine.path("slurm");
+    let printed = machine.prints(KEY, &format!("directory='{}' nodes='{nodes}' renew='{renew}'", directory.display()));
+    let (why, key) = printed.split_once('\n').unwrap();
+    assert_eq!(key.trim().len(), 172, "128 bytes in base64");
+    (why.to_owned(), key.trim().to_owned())
+}
+
+#[test]
+fn a_node_that_leaves_has_no_key_that_is_in_use() {
+    let machine = Machine::new(&[]);
+    let (why, first) = key(&machine, "node1 10.0.0.1\nnode2 10.0.0.2", "");
+    assert_eq!(why, "first");
+    // one node more changes nothing
+    let three = "node1 10.0.0.1\nnode2 10.0.0.2\nnode3 10.0.0.3";
+    assert_eq!(key(&machine, three, ""), (String::new(), first.clone()));
+    fs::write(machine.path("slurm/munge.given"), "node1\nnode2\nnode3\n").unwrap();
+    // it leaves, or another machine has its name
+    let (why, second) = key(&machine, "node1 10.0.0.1\nnode2 10.0.0.2", "");
+    assert_eq!((why.as_str(), second == first), ("left", false));
+    assert!(!machine.path("slurm/munge.given").exists(), "no node has it yet");
+    assert_eq!(key(&machine, "node1 10.0.0.1\nnode2 10.0.0.9", "").0, "left");
+    // keys rotate, after which it is still known who had a key
+    let (why, third) = key(&machine, "", "asked");
+    assert_eq!((why.as_str(), third == second), ("asked", false));
+    assert_eq!(key(&machine, "node1 10.0.0.1", "").0, "left");
+    // what an earlier hvdctl has made
+    fs::remove_file(machine.path("slurm/munge.nodes")).unwrap();
+    assert_eq!(key(&machine, "node1 10.0.0.1", "").0, "unknown");
+    assert_eq!(key(&machine, "node1 10.0.0.1", "").0, "");
+    let mode = |name: &str| fs::metadata(machine.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode("slurm"), mode("slurm/munge.key")], [0o700, 0o600]);
+}
+
+#[test]
+fn no_file_of_slurm_is_written_where_others_can_change_it() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let machine = Machine::new(&[("shared/slurm/munge.key", "secret")]);
+    fs::set_permissions(machine.path("shared"), Permissions::from_mode(0o777)).unwrap();
+    let directory = machine.path("shared/slurm");
+    let variables = format!("directory='{}' nodes=n renew= key=k files=", directory.display());
+    for script in [KEY, INSTALL, GIVE] {
+        let complaint = machine.fails(script, &variables);
+        assert!(complaint.contains("every user can write to "), "{complaint}");
+    }
+    assert_eq!(fs::read_to_string(directory.join("munge.key")).unwrap(), "secret");
 }

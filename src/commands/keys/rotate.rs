@@ -2,6 +2,7 @@
 
 use super::{distribution, kind};
 use crate::cli::Rotate;
+use crate::cluster::member::Member;
 use crate::commands::Outcome;
 use crate::commands::context::{ConnectedNodes, Context};
 use crate::document::{NoDetails, NodeEntry, entries};
@@ -9,6 +10,8 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::KeyType;
 use crate::keys::files::KeyKind;
 use crate::keys::push::RotationResult;
+use crate::slurm::key;
+use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -40,15 +43,31 @@ pub async fn run(options: &Rotate, context: &Context) -> Result<Outcome, Error> 
     }
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let members = nodes.all()?;
-    if members.iter().all(|member| !member.node.master) {
-        // the master has the pair
+    let Some(master) = members.iter().find(|member| member.node.master) else {
+        // it has the pair
         return Err(Error::Unreachable(offline));
-    }
+    };
     session.lock_all(&members).await?;
-    let done = distribution(context).rotate(&members, wanted).await?;
+    let rotating = distribution(context);
+    let has_slurm = key::exists(target.cluster(), master);
+    let (done, has_slurm) = tokio::join!(rotating.rotate(&members, wanted), has_slurm);
+    let mut done = done?;
+    if has_slurm? && done.left.is_none() && done.failed.is_empty() {
+        done.failed = renew_slurm(master, &members, context).await?;
+    }
     session.progress.failed(&done.failed);
     session.cancellation.check()?;
     Ok(outcome(done, wanted, &offline))
+}
+
+/// Gives the cluster's own Slurm a new key, too. Returns the nodes that do not have it.
+async fn renew_slurm(master: &Member, members: &[Member], context: &Context) -> Result<Vec<NodeError>, Error> {
+    let Context { target, session, events, .. } = context;
+    let renewed = key::renew(target.cluster(), master, members, events).await?;
+    let have: Vec<&str> = renewed.ok.iter().map(String::as_str).collect();
+    have.iter().for_each(|node| session.progress.record(node, "replaced the key of Slurm's daemons"));
+    events.note(format!("{}: Slurm's daemons have a new key", nodeset::with_count(&have)));
+    Ok(renewed.failed.into_iter().map(|error| error.hint("hvdctl slurm up gives it the new key")).collect())
 }
 
 pub(in crate::commands) fn outcome(done: RotationResult, wanted: Option<KeyKind>, offline: &[NodeError]) -> Outcome {

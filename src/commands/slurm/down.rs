@@ -13,8 +13,8 @@ use crate::job::cleanup::stop_limit;
 use crate::job::manage::running;
 use crate::launch::programs::QUEUE_WAIT;
 use crate::runtime::Runtime;
-use crate::runtime::container::{SLURM, of_slurm};
-use crate::runtime::spec::LABEL_SPEC_FULL;
+use crate::runtime::container::{SLURM, with_role};
+use crate::runtime::spec::{LABEL_SPEC_FULL, Role};
 use crate::slurm::daemons::{ANSWER_LIMIT, PAUSE};
 use crate::text::units::count;
 use crate::transport::node::Script;
@@ -38,16 +38,18 @@ pub async fn run(options: &SlurmDown, context: &Context) -> Result<Outcome, Erro
     let members = context.connect_and_lock().await?;
     let listed = each_node(members, events, async |member: Member| {
         let runtime = member.runtime().await?;
-        let found = of_slurm(cluster, &runtime.containers().await?).cloned();
+        let listed = runtime.containers().await?;
+        // the daemons first: the agent still answers their hooks
+        let found = [Role::Slurm, Role::SlurmAgent].map(|role| with_role(cluster, &listed, role).cloned());
         Ok((member, runtime, found))
     });
     let nodes = session.cancellation.run(async { listed.await.all() }).await?;
     session.cancellation.run(end_jobs(cluster, &nodes[0].1, options.force)).await?;
     let removed = each_node(nodes, events, async |(member, runtime, found)| {
         let _step = events.begin(&member.node.name, Step::write(format!("removing {SLURM}")));
-        let changed = found.is_some();
-        if let Some(found) = found {
-            runtime.remove(&found.id).await?;
+        let changed = found.iter().any(Option::is_some);
+        for container in found.iter().flatten() {
+            runtime.remove(&container.id).await?;
         }
         let script = Script::new(REMOVE).with("directory", &cluster.slurm_dir()).with("jobs_dir", &cluster.jobs_dir);
         member.transport.script(&script, "remove the files of Slurm").await?;

@@ -6,6 +6,7 @@ use crate::commands::context::{Context, node_table};
 use crate::document::{NodeEntry, Nodes};
 use crate::error::Error;
 use crate::slurm::daemons::{self, NodeState};
+use crate::text::nodeset;
 use crate::text::table::{cell, key, note, text};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -28,9 +29,17 @@ pub async fn run(context: &Context) -> Result<Outcome, Error> {
     let asked = async {
         let runtime = master.runtime().await?;
         daemons::check_up(context.target.cluster(), &runtime).await?;
-        Ok::<_, Error>((daemons::states(&runtime).await?, daemons::jobs(&runtime).await?))
+        let cluster = context.target.cluster();
+        let asked =
+            tokio::join!(daemons::states(&runtime), daemons::jobs(&runtime), daemons::with_key(cluster, &runtime));
+        let (states, jobs, with_key) = (asked.0?, asked.1?, asked.2?.unwrap_or_default());
+        let states = states.into_iter().map(|(name, state)| {
+            let has_old_key = !with_key.contains(&name);
+            (name, NodeState { has_old_key, ..state })
+        });
+        Ok::<_, Error>((states.collect(), jobs))
     };
-    let (nodes, jobs) = context.session.cancellation.run(asked).await?;
+    let (nodes, jobs): (Vec<_>, Vec<_>) = context.session.cancellation.run(asked).await?;
     Ok(outcome(nodes, &jobs))
 }
 
@@ -45,5 +54,13 @@ pub(crate) fn outcome(nodes: Vec<(String, NodeState)>, jobs: &[String]) -> Outco
     let waiting = jobs.iter().filter(|state| *state == "PENDING").count();
     let running = jobs.len() - waiting;
     text.push_str(&format!("{running} running, {waiting} waiting: hvdctl jobs\n"));
+    let has_old_key = |entry: &&NodeEntry<NodeState>| entry.result.as_ref().is_some_and(|node| node.has_old_key);
+    let old: Vec<&str> = nodes.iter().filter(has_old_key).map(|entry| entry.node.as_str()).collect();
+    if !old.is_empty() {
+        text.push_str(&format!(
+            "{}: an old key of Slurm's daemons, which hvdctl slurm up replaces\n",
+            nodeset::fold(&old)
+        ));
+    }
     Outcome::ok(text, SlurmStatus { nodes: Nodes { nodes }, running, waiting })
 }

@@ -12,12 +12,15 @@ use crate::delivery::recipe::Recipe;
 use crate::document::NodeEntry;
 use crate::error::Error;
 use crate::event::Step;
+use crate::inventory::Inventory;
 use crate::node::network;
 use crate::runtime::container::SLURM;
 use crate::runtime::spec::ContainerSpec;
 use crate::slurm::config::SlurmNode;
 use crate::slurm::containers::{self, IMAGE};
 use crate::slurm::daemons;
+use crate::slurm::key::{self, Renewal};
+use crate::text::nodeset;
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -35,6 +38,7 @@ pub struct SlurmUpNode {
 pub async fn run(options: &SlurmUp, context: &Context) -> Result<Outcome, Error> {
     let Context { target, events, session, .. } = context;
     let cluster = target.cluster();
+    check_owners(&target.inventory)?;
     let image = match &options.name {
         Some(image) => image.clone(),
         None => {
@@ -49,24 +53,32 @@ pub async fn run(options: &SlurmUp, context: &Context) -> Result<Outcome, Error>
         containers::slurm_node(&target.inventory, node, facts, network::slots(node, facts))
     });
     let described: Vec<SlurmNode> = described.collect::<Result<_, _>>()?;
-    let checked = each_node(nodes.iter().collect(), events, async |observed: &ObservedNode| {
-        daemons::desired(cluster, observed, &image).await
+    let places = nodes.iter().zip(&described).collect();
+    let checked = each_node(places, events, async |(observed, place): (&ObservedNode, &SlurmNode)| {
+        daemons::desired(cluster, observed, &image, place.address).await
     });
     let desired = session.cancellation.run(async { checked.await.all() }).await?;
     let (master, planned) = (&nodes[0], nodes.iter().zip(&desired).collect::<Vec<_>>());
-    if planned.iter().any(|(observed, desired)| daemons::is_replaced(cluster, observed, desired)) {
+    if planned.iter().any(|(observed, desired)| daemons::are_replaced(cluster, observed, *desired)) {
         check_idle(master).await?;
     }
-    let key = daemons::munge_key(cluster, &master.member).await?;
-    let installed = each_node(planned, events, async |(observed, desired): (&ObservedNode, &ContainerSpec)| {
+    let key = key::current(cluster, &master.member, &described).await?;
+    if let Some(message) = key.renewed.and_then(Renewal::message) {
+        events.note(message);
+    }
+    let installed = each_node(planned, events, async |(observed, desired): (&ObservedNode, &[ContainerSpec; 2])| {
         let _step = events.begin(observed.name(), Step::write(format!("starting {SLURM}")));
-        let files = containers::files(cluster, observed.name(), &described, &key);
+        let files = containers::files(cluster, observed.name(), &described, &key.key);
         let changed = daemons::install(cluster, observed, desired, &files).await?;
         session.progress.record(observed.name(), format!("started {SLURM}"));
         events.done(observed.name(), if changed { "started" } else { "unchanged" });
         Ok(NodeEntry::new(observed.name(), true, SlurmUpNode { changed, image: image.clone() }))
     });
     let installed = installed.await;
+    if key.renewed.is_some() || installed.ok.iter().any(|node| node.result.as_ref().is_some_and(|done| done.changed)) {
+        let have: Vec<&str> = installed.ok.iter().map(|node| node.node.as_str()).collect();
+        key::record(cluster, &master.member, &have).await?;
+    }
     session.progress.failed(&installed.failed);
     session.cancellation.check()?;
     if installed.failed.is_empty() {
@@ -79,6 +91,22 @@ pub async fn run(options: &SlurmUp, context: &Context) -> Result<Outcome, Error>
 pub(crate) fn outcome(nodes: NodeResults<NodeEntry<SlurmUpNode>>) -> Outcome {
     let done = |node: &SlurmUpNode| if node.changed { format!("started {SLURM}") } else { "unchanged".to_owned() };
     Outcome::of_nodes(node_rows(&nodes.ok, done), nodes, &[])
+}
+
+/// Checks that all nodes have one owner: root of each node of a Slurm can run programs as root among its daemons on all
+/// others.
+fn check_owners(inventory: &Inventory) -> Result<(), Error> {
+    let own = &inventory.master().owner;
+    let others: Vec<&str> =
+        inventory.nodes.iter().filter(|node| node.owner != *own).map(|node| node.name.as_str()).collect();
+    match others.is_empty() {
+        true => Ok(()),
+        false => Err(Error::usage(
+            format!("the cluster's own Slurm is for nodes of one owner, and others own {}", nodeset::fold(&others)),
+            "root of one of its nodes commands Slurm on all: use an inventory without these nodes, or jobs without a \
+             queue",
+        )),
+    }
 }
 
 /// Checks that no job is lost when a container is replaced.

@@ -2,10 +2,16 @@
 
 use super::*;
 
-/// Gives these nodes the container of the cluster's own Slurm.
+/// Gives these nodes a container of the cluster's own Slurm.
+fn with_container(nodes: &Nodes, names: &[&str], name: &str, role: &str, spec: &str) {
+    let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", role), ("hvdctl.name", name), ("hvdctl.spec.full", spec)];
+    names.iter().for_each(|node| nodes.edit(node, |state| state.add(name, &labels)));
+}
+
+/// Gives these nodes the cluster's own Slurm.
 fn with_slurm(nodes: &Nodes, names: &[&str]) {
-    let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", "slurm"), ("hvdctl.name", "hslurm")];
-    names.iter().for_each(|node| nodes.edit(node, |state| state.add("hslurm", &labels)));
+    with_container(nodes, names, "hslurm", "slurm", "{}");
+    with_container(nodes, names, "hslurm-agent", "slurm-agent", "{}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,4 +72,29 @@ async fn a_slurm_that_cannot_be_used_is_named() {
     });
     hvdctl(&nodes, run).await.complains(&["node2: cannot queue the job: hslurm is not running", "hvdctl slurm up"]);
     hvdctl(&nodes, "down").await.complains(&["the cluster's own Slurm runs there", "hvdctl slurm down"]);
+    nodes.edit("node2", |state| {
+        state.containers.iter_mut().for_each(|one| one.state = if one.name == "hslurm" { "running" } else { "exited" });
+    });
+    hvdctl(&nodes, run).await.complains(&["node2: cannot queue the job: hslurm-agent is not running"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slurm_that_an_earlier_hvdctl_started_is_used() {
+    let nodes = Nodes::new(&NODES);
+    hvdctl(&nodes, "up").await.code(0);
+    let spec = r#"{"extra_mounts":[{"source":"/run/docker.sock","target":"/run/hvdctl-engine.sock"}]}"#;
+    with_container(&nodes, &NODES, "hslurm", "slurm", spec);
+    hvdctl(&nodes, "run --dry-run -np 1 -- true").await.code(0).says(&["sbatch --job-name=true.ID "]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slurm_has_nodes_of_one_owner() {
+    let nodes = Nodes::new(&NODES);
+    let mut mixed = inventory(&nodes);
+    mixed.nodes[1].owner = Some("bob".into());
+    hvdctl_on(&nodes, mixed, "slurm up", mpsc::unbounded_channel().1).await.code(2).complains(&[
+        "the cluster's own Slurm is for nodes of one owner, and others own node2",
+        "root of one of its nodes commands Slurm on all",
+    ]);
+    assert_eq!(nodes.calls("node2"), Vec::<String>::new(), "nothing is started");
 }

@@ -82,9 +82,11 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
         // SELinux lets no other container use the engine's socket
         request["selinux_opts"] = json!(["disable"]);
     }
-    if *role == Role::Slurm {
+    if matches!(role, Role::Slurm | Role::SlurmAgent) {
         // as for Docker
         request["restart_policy"] = "unless-stopped".into();
+    }
+    if *role == Role::SlurmAgent {
         request["pidns"] = json!({ "nsmode": "host" });
         request["cap_add"] = json!([CAPABILITIES.as_slice(), &[READS_PROCESSES]].concat());
     }

@@ -68,13 +68,13 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             // SELinux lets no other container use the engine's socket
             security_opt: uses_engine(container).then(|| vec!["label=disable".into()]),
             // jobs wait there while the machine is started again
-            restart_policy: (*role == Role::Slurm).then(|| RestartPolicy {
+            restart_policy: matches!(role, Role::Slurm | Role::SlurmAgent).then(|| RestartPolicy {
                 name: Some(RestartPolicyNameEnum::UNLESS_STOPPED),
                 ..RestartPolicy::default()
             }),
             // it looks for the processes of jobs that are not its own
-            pid_mode: (*role == Role::Slurm).then(|| "host".into()),
-            cap_add: (*role == Role::Slurm).then(|| vec![READS_PROCESSES.into()]),
+            pid_mode: (*role == Role::SlurmAgent).then(|| "host".into()),
+            cap_add: (*role == Role::SlurmAgent).then(|| vec![READS_PROCESSES.into()]),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
@@ -86,7 +86,7 @@ pub(super) const READS_PROCESSES: &str = "CAP_SYS_PTRACE";
 
 /// Returns whether a container has the engine's socket.
 pub(super) fn uses_engine(container: &ContainerSpec) -> bool {
-    container.role == Role::Slurm || container.role == Role::Relay && !container.spec.extra_mounts.is_empty()
+    container.role == Role::SlurmAgent || container.role == Role::Relay && !container.spec.extra_mounts.is_empty()
 }
 
 /// Tells NVIDIA's container runtime to give no GPU (nvidia-container-toolkit(5): as `runc`).

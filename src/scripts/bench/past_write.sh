@@ -1,7 +1,7 @@
 # Replaces the bandwidths that this node keeps of earlier benchmarks: a reader sees the old or the new ones, never a part. Appended to
 # node/close.sh and node/permissions.sh. Variables: jobs_dir, cluster, past.
 set -eu
-refuse_exposed jobs "$jobs_dir"
+refuse_exposed "$jobs_dir"
 umask 022
 mkdir -p "${jobs_dir%/*}"
 umask 077

@@ -5,7 +5,7 @@ set -eu
 umask 077
 # nothing is created on a node that is not set up
 [ -d "${jobs_dir%/*}/" ] || exit 0
-refuse_exposed jobs "$jobs_dir"
+refuse_exposed "$jobs_dir"
 mkdir -p "$jobs_dir"
 file=$jobs_dir/.ledger@$cluster
 if [ -h "$file" ] || { [ -e "$file" ] && [ ! -f "$file" ]; }; then

@@ -124,11 +124,22 @@ report_exposed() { # FUNCTION
   unset IFS
   set +f
 }
-# ends a script that is about to write to a directory, although nobody may have looked at the facts of the node, if others can change it
-refuse_exposed() { # WHAT DIRECTORY
-  exposed=$(follow "$1" "$2" && report_exposed :) || exit
-  if [ -n "$exposed" ]; then
-    echo "other users can change $2, or what is above it; hvdctl doctor shows how" >&2
-    exit 1
-  fi
+# ends a script that is about to write to a directory, or to run what is there, if others can change it or what is above it: nobody may have
+# looked at the facts of the node. Others may create what is missing, if `create` is given
+refuse_exposed() { # DIRECTORY [create]
+  exposed=$(follow it "$1" && report_exposed :) || exit
+  [ -z "${2:-}" ] || exposed=$(printf '%s\n' "$exposed" | grep -v '^exposed it create ' || :)
+  [ -n "$exposed" ] || return 0
+  printf '%s\n' "$exposed" | sed -n 1p | {
+    read -r _ _ fault mode user group path
+    case $fault in
+    owner) why="$path belongs to $user" ;;
+    link) why="the link $path belongs to $user" ;;
+    group) why="the group $group can write to $path" ;;
+    create) why="it is missing, and others can create it in $path" ;;
+    *) why="every user can write to $path" ;;
+    esac
+    echo "other users can change $1: $why (owner $user, mode $mode)" >&2
+  }
+  exit 1
 }

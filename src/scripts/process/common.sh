@@ -1,4 +1,5 @@
-# Prepended to the scripts of processes: what runs as the login instead of a container. Each has a directory with its name below run_dir:
+# Prepended to the scripts of processes, after node/permissions.sh: what runs as the login instead of a container. Each has a directory
+# with its name below run_dir:
 # `id` (NAME@SALT), `labels` (JSON in a line), what process/main.sh reads, and from its start on `pid` (its number, its start time, and the
 # boot) and `output`. Variables: run_dir.
 # shellcheck disable=SC2034 # process/create.sh reads it

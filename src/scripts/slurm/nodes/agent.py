@@ -63,8 +63,7 @@ class Job:
         if self.is_allocated or self.has_result():
             return
         with contextlib.suppress(OSError, ValueError, KeyError):
-            with open(os.path.join(self.directory, "launch.json")) as file:
-                form = json.load(file)["format"]
+            form = json.loads(queued.read(os.path.join(self.directory, "launch.json")))["format"]
             fault = "its launcher's container was removed while it was in Slurm's queue"
             result = {"format": form, "ended": time.time(), "launcher": 1, "ranks": self.description["ranks"], "fault": fault}
             queued.put(os.path.join(self.directory, "result.json"), json.dumps(result))

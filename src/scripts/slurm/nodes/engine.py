@@ -53,6 +53,11 @@ class Engine:
         found = self.send("GET", "/containers/%s/json" % quote(name), accepted=(404,))
         return None if found is None else bool(found.get("State", {}).get("Running"))
 
+    def process(self, name):
+        """The number of a container's main process on the node; 0 if it does not run."""
+        found = self.send("GET", "/containers/%s/json" % quote(name), accepted=(404,)) or {}
+        return found.get("State", {}).get("Pid") or 0
+
     def create(self, request):
         """Creates and starts a container as `ContainerEngine::creation` describes it."""
         self.remove(request["name"])

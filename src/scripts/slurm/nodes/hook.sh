@@ -1,5 +1,5 @@
 #!/bin/sh
 # What slurmd calls when a job gets this node (prolog), when it gives it back (epilog), and now and then (check): the name of this file.
-PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin SLURM_CONF=${0%/*}/slurm.conf
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin SLURM_CONF=/etc/slurm/slurm.conf
 export PATH SLURM_CONF
-exec python3 "${0%/*}/node.py" "${0##*/}"
+exec python3 -I "${0%/*}/hook.py" "${0##*/}"

@@ -1,8 +1,13 @@
-# Writes the files of the cluster's own Slurm, and prints `changed` if one of them was another one. Variables: directory, files (a tar
-# archive, in base64).
+# Writes the files of the cluster's own Slurm, and prints `changed` if one of them was another one. Appended to node/close.sh and
+# node/permissions.sh. Variables: directory, files (a tar archive, in base64).
 set -eu
 umask 077
-mkdir -p "${directory%/*}" "$directory" "$directory/jobs"
+refuse_exposed "$directory"
+mkdir -p "${directory%/*}"
+for part in '' /jobs /state /spool /log; do
+  [ -d "$directory$part" ] || mkdir "$directory$part"
+  chmod 700 "$directory$part"
+done
 new=$directory/.new
 rm -rf "$new"
 mkdir "$new"

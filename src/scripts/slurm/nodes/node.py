@@ -1,11 +1,16 @@
-"""What a node does for the jobs of the cluster's own Slurm. Argument: `prolog` when a job gets the node, which starts the job's worker;
-`epilog` when it gives it back, which waits until nothing of the job runs here any more; `check` now and then, which keeps Slurm from using
-a node that a job outside of it has. `begun/ID.json` is there from prolog to epilog."""
+"""Does on a node what the jobs of the cluster's own Slurm need of its container engine. Runs in hslurm-agent, and does what slurmd's hooks
+ask through the socket `agent.sock` (hook.py): `prolog` when a job gets the node, which starts the job's worker; `epilog` when it gives it
+back, which waits until nothing of the job runs here any more; `check` now and then, which keeps Slurm from using a node that a job outside
+of it has. `begun/ID.json` is there from prolog to epilog.
+
+Who asks may be any job of Slurm: in hslurm all are root. So nothing but the number of a job is taken from a question, and what is started for
+it is what hvdctl has described."""
 import contextlib
 import glob
 import json
 import os
 import socket
+import socketserver
 import sys
 import time
 
@@ -17,25 +22,24 @@ FRESH = 300  # seconds in which a job that hvdctl prepares without Slurm gets it
 WITHOUT_RANKS = 5  # seconds after which a worker without ranks ends with its allocation
 PATIENCE = 300  # seconds in which an epilog tries again what has failed
 MARK = "hvdctl: "  # begins the reasons of nodes that this program has drained
+SOCKET = "agent.sock"
+QUESTION = 4096  # bytes of the longest one
 FAILURES = (OSError, RuntimeError, EngineError, ValueError, KeyError)
 
 
-def number():
-    return os.environ["SLURM_JOB_ID"]
-
-
-def of_job():
+def of_job(number):
     """The id of hvdctl's job and its nodes, for the job of Slurm; None for a job that was not submitted by hvdctl."""
-    shown = queued.ask("scontrol", "--oneliner", "show", "job", number())
+    shown = queued.ask("scontrol", "--oneliner", "show", "job", number)
     fields = dict(field.split("=", 1) for field in shown.split() if "=" in field)
     job = fields.get("JobName", "").rsplit(".", 1)[-1]
     return (job, queued.hostnames(fields.get("NodeList", ""))) if queued.ID.fullmatch(job) else None
 
 
-def prolog():
-    found = of_job()
+def prolog(number):
+    """Returns an exit code, as the functions for the other questions do."""
+    found = of_job(number)
     if not found:
-        return
+        return 0
     id, nodes = found
     job = queued.load("jobs", id + ".json")
     if not job:
@@ -44,23 +48,24 @@ def prolog():
     if outside:
         # the job is put into the queue again
         drain("job %s" % outside[0])
-        sys.exit(1)
+        return 1
     here = queued.settings()
     directory = os.path.join(here["jobs_dir"], id)
     shares = queued.place(job, nodes)
     mine = next((share for share in shares if share["node"] == here["node"] and share["ranks"]), None)
     if not mine:
-        return
+        return 0
     with queued.locked():
         if job["per_node"] and job["gpus"]:
             mine["gpus"] = choose_gpus(id, job, mine["ranks"])
-        queued.store(dict(job, chosen=mine.get("gpus", []), number=number()), "begun", id + ".json")
+        queued.store(dict(job, chosen=mine.get("gpus", []), number=number), "begun", id + ".json")
     queued.store({}, "seen", id + ".json")
     if "gpus" in mine:
         show_gpus(job, mine["gpus"], directory)
     queued.write_record(directory, shares, here["node"])
     if job["worker"]:
         start_worker(job["worker"], Engine(here["socket"]))
+    return 0
 
 
 def choose_gpus(id, job, count):
@@ -76,8 +81,7 @@ def choose_gpus(id, job, count):
 def show_gpus(job, chosen, directory):
     """Lets the ranks of a job see these GPUs alone."""
     path = os.path.join(directory, "env.json")
-    with open(path) as file:
-        variables = json.load(file)
+    variables = json.loads(queued.read(path))
     variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu["visible"] for gpu in job["gpus"] if gpu["uuid"] in chosen)
     queued.put(path, json.dumps(variables))
 
@@ -102,16 +106,16 @@ def is_sshd(address, port):
     return False
 
 
-def epilog():
+def epilog(number):
     begun = {id: queued.load("begun", id + ".json") or {} for id in queued.listed("begun")}
-    id, job = next(((id, job) for id, job in begun.items() if job.get("number") == number()), (None, None))
+    id, job = next(((id, job) for id, job in begun.items() if job.get("number") == number), (None, None))
     if not id:
-        return
+        return 0
     engine, until, seen = Engine(queued.settings()["socket"]), time.monotonic() + job["grace"], time.monotonic()
     name = container(job)
     # a launcher that still waits for nodes has no ranks
     while engine.running(name) and (job["worker"] or queued.load("allocated", id + ".json") is not None):
-        if id in jobs_with_ranks():
+        if has_ranks(engine.process(name)):
             seen = time.monotonic()
         # the worker of a job that has never begun, because another prolog has failed, does not end by itself
         if time.monotonic() > until or job["worker"] and time.monotonic() > seen + WITHOUT_RANKS:
@@ -120,6 +124,7 @@ def epilog():
         time.sleep(0.2)
     # the rest stays until Slurm no longer has the job, which may be in its queue again
     queued.discard("begun", id + ".json")
+    return 0
 
 
 def container(job):
@@ -127,37 +132,55 @@ def container(job):
     return job["worker"]["name"] if job["worker"] else job["master"]
 
 
-def jobs_with_ranks():
-    """The jobs whose ranks run on this node."""
-    found = set()
+def processes():
+    """Yields the directory in /proc of each process whose program is root's, and its environment. Other users could pretend to run ranks."""
     for directory in glob.glob("/proc/[0-9]*"):
-        # other users could pretend to run ranks
         with contextlib.suppress(OSError):
-            if os.stat(directory).st_uid != os.geteuid():
-                continue
-            with open(os.path.join(directory, "environ"), "rb") as file:
-                variables = file.read().split(b"\0")
-            if b"HVDCTL_PROGRAM=1" in variables:
-                found.update(entry[11:].decode(errors="replace") for entry in variables if entry.startswith(b"HVDCTL_JOB="))
-    return found
+            if os.stat(directory).st_uid == os.geteuid():
+                with open(os.path.join(directory, "environ"), "rb") as file:
+                    yield directory, file.read().split(b"\0")
+
+
+def has_ranks(main):
+    """Whether ranks run in the container with this main process. They have its process ids, whatever their environment says."""
+    with contextlib.suppress(OSError):
+        inside = os.stat("/proc/%d/ns/pid" % main).st_ino
+        for directory, variables in processes():
+            with contextlib.suppress(OSError):
+                if b"HVDCTL_PROGRAM=1" in variables and os.stat(directory + "/ns/pid").st_ino == inside:
+                    return True
+    return False
 
 
 def jobs_outside():
-    """The jobs that have ranks on this node, or are about to, and were not submitted to Slurm."""
-    known, found = set(queued.listed("jobs")) | set(queued.listed("begun")), jobs_with_ranks()
-    here = queued.settings()
-    for file in glob.glob(os.path.join(glob.escape(here["jobs_dir"]), "*", "env.json")):
+    """The jobs that have ranks on this node, or are about to, and were not submitted to Slurm. hvdctl has written the environment of the ranks
+    of each; a process alone proves nothing, because ranks can give any to theirs."""
+    known = set(queued.listed("jobs")) | set(queued.listed("begun"))
+    prepared, fresh = set(), set()
+    for file in glob.glob(os.path.join(glob.escape(queued.settings()["jobs_dir"]), "*", "env.json")):
+        directory = os.path.dirname(file)
+        job = os.path.basename(directory)
         with contextlib.suppress(OSError):
-            if time.time() - os.stat(file).st_mtime < FRESH and not is_queued(os.path.dirname(file)):
-                found.add(os.path.basename(os.path.dirname(file)))
-    return sorted(job for job in found - known if queued.ID.fullmatch(job))
+            changed = os.lstat(file).st_mtime
+            if job not in known and queued.ID.fullmatch(job) and not is_queued(directory):
+                prepared.add(job)
+                if time.time() - changed < FRESH:
+                    fresh.add(job)
+    if not prepared - fresh:
+        return sorted(fresh)
+    running = set()
+    for _, variables in processes():
+        if b"HVDCTL_PROGRAM=1" in variables:
+            running.update(entry[11:].decode(errors="replace") for entry in variables if entry.startswith(b"HVDCTL_JOB="))
+    return sorted(fresh | prepared & running)
 
 
 def is_queued(directory):
     """Whether hvdctl is about to submit a job, by its record."""
     try:
-        with open(os.open(os.path.join(directory, "job.json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-            return bool(json.loads(file.read(1 << 20))["slurm"]["is_own"])
+        return bool(json.loads(queued.read(os.path.join(directory, "job.json")))["slurm"]["is_own"])
+    except OSError:
+        return False
     except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
@@ -166,7 +189,7 @@ def drain(why):
     queued.ask("scontrol", "update", "nodename=" + queued.settings()["node"], "state=drain", "reason=" + MARK + why)
 
 
-def check():
+def check(_number):
     here = queued.settings()
     state, reason = queued.ask("sinfo", "--noheader", "--nodes=" + here["node"], "--format=%T|%E").splitlines()[0].split("|", 1)
     outside = jobs_outside()
@@ -178,6 +201,7 @@ def check():
     elif not why and is_drained and reason.startswith(MARK):
         queued.ask("scontrol", "update", "nodename=" + here["node"], "state=resume")
     forget(here)
+    return 0
 
 
 def forget(here):
@@ -198,27 +222,63 @@ def forget(here):
                 queued.discard(kind, id + ".json")
 
 
-def main(what):
+def answer(what, number):
+    """The exit code of a hook."""
     until = time.monotonic() + PATIENCE
     while True:
         try:
-            return {"prolog": prolog, "epilog": epilog, "check": check}[what]()
+            return {"prolog": prolog, "epilog": epilog, "check": check}[what](number)
         except FAILURES as error:
-            print("hvdctl: %s: %s" % (what, error), file=sys.stderr)
+            print("hvdctl: %s: %s" % (what, error), file=sys.stderr, flush=True)
             # slurmctld or the engine may be starting; what cannot be checked keeps the node
             if what != "epilog" or time.monotonic() > until:
-                return fail(what, error)
+                return fail(what, number, error)
             time.sleep(1)
 
 
-def fail(what, error):
+def fail(what, number, error):
     if what != "prolog":
-        sys.exit(1)
+        return 1
     # the job cannot begin here, and the node is none the worse for it
     here = queued.settings()["node"]
-    queued.ask("scontrol", "update", "jobid=" + number(), "admincomment=%s: %s" % (here, " ".join(str(error).split())[:300]))
-    queued.ask("scancel", number())
+    try:
+        queued.ask("scontrol", "update", "jobid=" + number, "admincomment=%s: %s" % (here, " ".join(str(error).split())[:300]))
+        queued.ask("scancel", number)
+    except OSError as failed:
+        print("hvdctl: %s" % failed, file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+class Question(socketserver.StreamRequestHandler):
+    timeout = 10  # seconds for the question
+
+    def handle(self):
+        question = json.loads(self.rfile.readline(QUESTION).decode())
+        what, number = question["what"], str(question.get("job") or "")
+        if what not in ("prolog", "epilog", "check") or what != "check" and not number.isdigit():
+            raise ValueError("not a question of slurmd's hooks")
+        self.wfile.write(b"%d\n" % answer(what, number))
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request, client_address):
+        print("hvdctl: a question was not answered: %s" % sys.exc_info()[1], file=sys.stderr, flush=True)
+
+
+def main():
+    # the path of a socket is short
+    os.chdir(queued.DIRECTORY)
+    os.umask(0o177)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(SOCKET)
+    server = Server(SOCKET, Question)
+    os.umask(0o077)
+    server.serve_forever()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

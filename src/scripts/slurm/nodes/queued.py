@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import re
-import shutil
+import stat
 import subprocess
 import time
 
@@ -42,17 +42,26 @@ def store(value, *parts):
 
 
 def put(name, text):
-    """Writes a whole file or none. Follows no link that ranks may have put there, and removes what else is in its way."""
-    new = name + ".new"
-    if os.path.isdir(new) and not os.path.islink(new):
-        shutil.rmtree(new, ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(new)
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(new, name)
+    """Writes a whole file or none. Ranks may have put anything into the directory; they cannot know the name of the new file."""
+    new = "%s.%s.new" % (name, os.urandom(16).hex())
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(new, name)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+def read(name):
+    """Reads a file of a job, which may be anything by now: at most 1 MiB of a regular one."""
+    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError("%s is not a regular file" % name)
+        return file.read(1 << 20)
 
 
 def discard(*parts):
@@ -141,8 +150,7 @@ def place(job, nodes):
 
 def write_record(directory, shares, node):
     """Writes the placement into the record of a job on this node."""
-    with open(os.path.join(directory, "job.json")) as file:
-        record = json.load(file)
+    record = json.loads(read(os.path.join(directory, "job.json")))
     ranks = next(share["ranks"] for share in shares if share["node"] == node)
     record.update(ranks=ranks, placement={"shares": shares}, slurm={"is_placed": True, "is_own": True})
     put(os.path.join(directory, "job.json"), json.dumps(record))

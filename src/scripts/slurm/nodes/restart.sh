@@ -1,4 +1,4 @@
 # Starts the daemons of this container again, with their new files; what they run goes on. Runs in the container.
-for file in /run/hvdctl-munged.pid /run/hvdctl-slurmctld.pid /run/hvdctl-slurmd.pid /run/hvdctl-agent.pid; do
+for file in /run/hvdctl-munged.pid /run/hvdctl-slurmctld.pid /run/hvdctl-slurmd.pid /run/hvdctl-agent.pid /run/hvdctl-node.pid; do
   { read -r pid <"$file" && kill "$pid"; } 2>/dev/null || :
 done
