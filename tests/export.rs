@@ -552,7 +552,8 @@ fn a_batch_script_starts_every_launcher() {
 #[test]
 fn a_batch_script_keeps_the_environment_from_command_lines() {
     let dir = directory(SLURM, "");
-    let program = "sh -c 'echo \"$HOROVOD_RANK: $HF_TOKEN, $HOROVOD_TOKEN, $OF_LOGIN, $NCCL_SOCKET_IFNAME\" >>\"$LOG\"'";
+    let program =
+        "sh -c 'echo \"$HOROVOD_RANK: $HF_TOKEN, $HOROVOD_TOKEN, $OF_LOGIN, $NCCL_SOCKET_IFNAME\" >>\"$LOG\"'";
     let options = "-np 4 --launcher horovodrun -e HF_TOKEN -e HOROVOD_TOKEN -e NCCL_DEBUG=INFO";
     let (text, _) = exported(dir.path(), &format!("export sbatch digits {options} -- {program}"));
     let given = "export HF_TOKEN='canary 1' HOROVOD_TOKEN='canary 2' OF_LOGIN=$'canary\\t3' SLURM_JWT='canary 4' NCCL_SOCKET_IFNAME=ib0\n\

@@ -7,8 +7,8 @@ use super::gaps::{OtherScheduler, missing};
 use super::{ExportRequest, Exported, ExportedVariable, comment};
 use crate::error::Error;
 use crate::inventory::{Controller, Gpus, LauncherName, Node, Slurm};
-use crate::launch::{self, open_mpi::time_to_end};
 use crate::launch::placement::MapBy;
+use crate::launch::{self, open_mpi::time_to_end};
 use crate::node::network::known_slots;
 use crate::start::slurm::options::options;
 use crate::text::quote;
@@ -256,7 +256,8 @@ fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
         LauncherName::Horovodrun => {
             let controller = if request.controller() == Controller::Mpi { "--mpi" } else { "--gloo" };
             let timeout = request.inventory.cluster.start_timeout.as_secs();
-            let (inherit, environment, rank) = match launch::launcher(request.launcher(), request.controller()).inherits {
+            let (inherit, environment, rank) = match launch::launcher(request.launcher(), request.controller()).inherits
+            {
                 None => (String::new(), "", ""),
                 Some(patterns) => (
                     inherit(patterns, &request.secrets()),

@@ -173,7 +173,10 @@ impl Node {
         let mut unshare = namespaces();
         unshare.args(["sh", "-c", MOUNTS, "sh", dir.to_str().unwrap(), NODES[index], ADDRESSES[index]]).args(command);
         let path = "/run/cluster/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        unshare.env_clear().envs([("PATH", path), ("HOME", "/"), ("OF_LOGIN", OF_LOGIN[index])]).envs(env.iter().copied());
+        unshare
+            .env_clear()
+            .envs([("PATH", path), ("HOME", "/"), ("OF_LOGIN", OF_LOGIN[index])])
+            .envs(env.iter().copied());
         unshare.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let mut unshare = unshare.spawn().expect("setpriv");
         let parent = unshare.id().to_string();

@@ -7,7 +7,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 /// Writes the variables of the login and of the user, and waits.
-const SHOW: &str = "echo \"$OF_LOGIN, $DECLARED, $PATH\"\necho ready\nuntil [ -e /run/cluster/shared/go ]; do sleep 0.05; done";
+const SHOW: &str =
+    "echo \"$OF_LOGIN, $DECLARED, $PATH\"\necho ready\nuntil [ -e /run/cluster/shared/go ]; do sleep 0.05; done";
 const DECLARED: &str = "canary of the file";
 
 /// Asserts that no command line of the two nodes has a value of the environment.
@@ -34,7 +35,8 @@ fn ranks_have_the_environment_and_no_command_line_tells_it() {
             assert_eq!(kept.permissions().mode() & 0o777, 0o600);
             // of each launcher's process, though nobody else can read that
             for launcher in job.launchers() {
-                let environment = fs::read(format!("/proc/{}/environ", launcher.pid.as_raw_nonzero())).unwrap_or_default();
+                let environment =
+                    fs::read(format!("/proc/{}/environ", launcher.pid.as_raw_nonzero())).unwrap_or_default();
                 assert!(!String::from_utf8_lossy(&environment).contains("canary"), "{launcher:?}");
             }
         }
