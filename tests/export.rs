@@ -438,7 +438,7 @@ const STAND_INS: [(&str, &str); 6] = [
          while [ $# -gt 0 ]; do case $1 in --ntasks=*) tasks=${1#*=} ;; --ntasks-per-node=1) per=1 ;; -*) ;; *) break ;; esac; shift; done\n\
          for ((rank = 0; rank < tasks; rank++)); do\n\
          if [ \"$per\" = 1 ]; then node=$rank local=0; else node=$((rank < 2 ? 0 : rank - 1)) local=$((rank == 1)); fi\n\
-         SLURM_PROCID=$rank SLURM_NODEID=$node SLURM_LOCALID=$local \"$@\" || exit\ndone\n",
+         SLURM_PROCID=$rank SLURM_NODEID=$node SLURM_LOCALID=$local SLURMD_NODENAME=n$((node + 1)) \"$@\" || exit\ndone\n",
     ),
     ("torchrun", "#!/bin/sh\necho \"torchrun $*\" >>\"$LOG\"\n"),
     (
@@ -449,7 +449,15 @@ const STAND_INS: [(&str, &str); 6] = [
     ),
     (
         "horovodrun",
-        "#!/bin/sh\necho \"horovodrun $*\" >>\"$LOG\"\nssh -o A=b -p 22 n2 'echo \"on n2: $X\" >>\"$LOG\"'\n",
+        // as gloo_run.py: a command has all of the environment, here and elsewhere
+        "#!/bin/bash\nlog=${0%/*}/../log\n\
+         for name in $(compgen -e); do given=\"$given $name=$(printf %q \"${!name}\")\"; done\n\
+         tr '\\0' '\\n' </proc/$$/environ >\"$log.seen\"\n\
+         echo \"horovodrun ${*//$'\\n'/ }\" >>\"$log\"\n\
+         while [ \"$1\" != --start-timeout ]; do shift; done\nshift 2\n\
+         command=\"NCCL_SOCKET_IFNAME=eth0 $given $(printf '%q ' \"$@\")\"\n\
+         echo \"$command\" >>\"$log.seen\"\n\
+         bash -c \"HOROVOD_RANK=0 $command\" && ssh -o A=b -p 22 n2 \"HOROVOD_RANK=1 $command\"\n",
     ),
 ];
 
@@ -469,8 +477,12 @@ fn run(dir: &Path, script: &str) -> (Option<i32>, String) {
         .current_dir(dir)
         .env("LOG", &log)
         .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
-    for (name, value) in [("SLURM_JOB_ID", "77"), ("SLURM_JOB_NODELIST", "n[1-3]"), ("SLURM_TASKS_PER_NODE", "2,1(x2)")]
-    {
+    for (name, value) in [
+        ("SLURM_JOB_ID", "77"),
+        ("SLURM_JOB_NODELIST", "n[1-3]"),
+        ("SLURM_TASKS_PER_NODE", "2,1(x2)"),
+        ("SLURMD_NODENAME", "n1"),
+    ] {
         bash.env(name, value);
     }
     let done = bash.output().unwrap();
@@ -496,8 +508,13 @@ fn a_batch_script_starts_every_launcher() {
         assert!(code != Some(0) && log.contains("HF_TOKEN: set it before sbatch"), "{log}");
         let (code, log) = run(dir.path(), &format!("HF_TOKEN=x\n{text}"));
         assert_eq!(code, Some(0), "{launcher}: {log}");
-        let ran: Vec<&str> =
-            log.lines().filter(|line| !line.starts_with("srun") && !line.starts_with("scontrol")).collect();
+        // how its ranks get their environment has a test of its own
+        let shortened = |line: &str| match line.split_once(" bash -c ") {
+            Some((start, _)) if line.starts_with("horovodrun") => format!("{start} …"),
+            _ => line.to_owned(),
+        };
+        let ran = log.lines().filter(|line| !line.starts_with("srun") && !line.starts_with("scontrol"));
+        let ran: Vec<String> = ran.map(shortened).collect();
         let config = |rank: u32| {
             format!(
                 "{{\"cluster\":{{\"worker\":[\"n1:20077\",\"n1:20078\",\"n2:20077\",\"n3:20077\"]}},\"task\":{{\"type\":\"worker\",\"index\":{rank}}}}}"
@@ -523,15 +540,38 @@ fn a_batch_script_starts_every_launcher() {
                 program.replace('\'', "")
             )],
             _ => vec![
-                format!(
-                    "horovodrun --gloo -np 4 -H n1:2,n2:1,n3:1 --disable-cache --start-timeout 120 {}",
-                    program.replace('\'', "")
-                ),
-                "on n2: $y".to_owned(),
+                "horovodrun --gloo -np 4 -H n1:2,n2:1,n3:1 --disable-cache --start-timeout 120 …".to_owned(),
+                "     n1:20077   $y".to_owned(),
+                "     n1:20077   $y".to_owned(),
             ],
         };
         assert_eq!(ran, expected, "{launcher}");
     }
+}
+
+#[test]
+fn a_batch_script_keeps_the_environment_from_command_lines() {
+    let dir = directory(SLURM, "");
+    let program =
+        "sh -c 'echo \"$HOROVOD_RANK: $HF_TOKEN, $HOROVOD_TOKEN, $OF_LOGIN, $NCCL_SOCKET_IFNAME\" >>\"$LOG\"'";
+    let options = "-np 4 --launcher horovodrun -e HF_TOKEN -e HOROVOD_TOKEN -e NCCL_DEBUG=INFO";
+    let (text, _) = exported(dir.path(), &format!("export sbatch digits {options} -- {program}"));
+    let given = "export HF_TOKEN='canary 1' HOROVOD_TOKEN='canary 2' OF_LOGIN=$'canary\\t3' SLURM_JWT='canary 4' NCCL_SOCKET_IFNAME=ib0\n\
+                 of_login() { echo canary 5; }\nexport -f of_login\n";
+    let (code, log) = run(dir.path(), &format!("{given}{text}"));
+    assert_eq!(code, Some(0), "{log}");
+    for rank in [0, 1] {
+        let line = format!("\n{rank}: canary 1, canary 2, canary\t3, eth0\n");
+        assert!(log.contains(&line), "{line:?}\n{log}");
+    }
+    let seen = fs::read_to_string(dir.path().join("log.seen")).unwrap();
+    assert!(seen.contains("SLURM_JOB_ID=77") && seen.contains("PATH="), "{seen}");
+    assert!(!seen.contains("canary"), "{seen}");
+    let commands = log.lines().filter(|line| line.starts_with("srun") || line.starts_with("horovodrun"));
+    assert_eq!(commands.filter(|line| line.contains("canary")).collect::<Vec<_>>(), [""; 0]);
+    // nothing is left of it
+    let file = seen.rsplit("bash -c ").next().unwrap().split_whitespace().find(|word| word.ends_with("/environment"));
+    assert!(!Path::new(file.unwrap()).parent().unwrap().exists(), "{seen}");
 }
 
 #[test]

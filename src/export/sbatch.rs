@@ -7,8 +7,8 @@ use super::gaps::{OtherScheduler, missing};
 use super::{ExportRequest, Exported, ExportedVariable, comment};
 use crate::error::Error;
 use crate::inventory::{Controller, Gpus, LauncherName, Node, Slurm};
-use crate::launch::open_mpi::time_to_end;
 use crate::launch::placement::MapBy;
+use crate::launch::{self, open_mpi::time_to_end};
 use crate::node::network::known_slots;
 use crate::start::slurm::options::options;
 use crate::text::quote;
@@ -18,6 +18,8 @@ use crate::text::units::count;
 const NODES: &str = include_str!("../scripts/export/nodes.bash");
 /// Runs steps of the job in the place of ssh.
 const SSH: &str = include_str!("../scripts/export/ssh.bash");
+/// Keeps the environment from the command lines of horovodrun with Gloo.
+const INHERIT: &str = include_str!("../scripts/export/inherit.bash");
 /// Starts the ranks, waits for them, and starts them again after a failure.
 const RUN: &str = include_str!("../scripts/export/run.bash");
 /// Runs an agent of torchrun on each node.
@@ -254,12 +256,29 @@ fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
         LauncherName::Horovodrun => {
             let controller = if request.controller() == Controller::Mpi { "--mpi" } else { "--gloo" };
             let timeout = request.inventory.cluster.start_timeout.as_secs();
+            let (inherit, environment, rank) = match launch::launcher(request.launcher(), request.controller()).inherits
+            {
+                None => (String::new(), "", ""),
+                Some(patterns) => (
+                    inherit(patterns, &request.secrets()),
+                    "env -i \"${hvdctl_own[@]}\" ",
+                    "bash -c \"$hvdctl_rank\" \"$hvdctl_programs/environment\" ",
+                ),
+            };
             format!(
-                "{nodes}\n{SSH}\nstart() {{\n  exec horovodrun {controller} -np \"$hvdctl_ranks\" -H \"$hvdctl_hosts\" --disable-cache \
-                 --start-timeout {timeout} {command}\n}}\n"
+                "{nodes}\n{SSH}{inherit}\nstart() {{\n  exec {environment}horovodrun {controller} -np \"$hvdctl_ranks\" -H \"$hvdctl_hosts\" \
+                 --disable-cache --start-timeout {timeout} {rank}{command}\n}}\n"
             )
         }
     })
+}
+
+/// Returns the lines that choose what the launcher gets of the environment: the names that match these patterns, but for
+/// variables that may be secret.
+fn inherit(patterns: &[&str], secrets: &[&str]) -> String {
+    let kept = patterns.join(" | ");
+    let branches = if secrets.is_empty() { kept } else { format!("{}) ;;\n  {kept}", secrets.join(" | ")) };
+    INHERIT.replace("INHERITED", &branches)
 }
 
 /// Fills in how a step is started, and the command.

@@ -133,6 +133,8 @@ pub struct LaunchDescription<'a> {
     pub files: BTreeMap<&'static str, Argument>,
     /// Prefixes of the ranks' variables that the launcher gets too.
     pub reads: &'static [&'static str],
+    /// Patterns for the names of the variables that the launcher gets of the environment of its node; none: all.
+    pub inherits: Option<&'static [&'static str]>,
     /// The node of the launcher.
     #[serde(flatten)]
     pub first: LaunchHost<'a>,

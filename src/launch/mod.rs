@@ -70,6 +70,10 @@ pub struct Launcher {
     pub shell_environment: fn(&ShellRequest<'_>) -> Vec<(&'static str, String)>,
     /// Prefixes of variables that the launcher itself reads; other variables of the user reach only the ranks.
     pub reads: &'static [&'static str],
+    /// Patterns of the shell for the names of the variables that it gets of the environment of its node; `None`: all.
+    /// A launcher that writes its environment into command lines gets what it needs itself, and the ranks read the
+    /// rest in a file.
+    pub inherits: Option<&'static [&'static str]>,
     /// The program that requires the same interface name on all nodes, if one does.
     pub one_interface: Option<&'static str>,
     /// Whether ranks connect to the address of the host name that their node has for itself.
@@ -116,6 +120,7 @@ const BASE: Launcher = Launcher {
     by_hand: |_| None,
     shell_environment: |_| open_mpi::container_environment(),
     reads: &[],
+    inherits: None,
     one_interface: None,
     by_host_name: false,
     rank: &[],

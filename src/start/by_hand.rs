@@ -32,6 +32,8 @@ struct ByHand {
     remove: Vec<&'static str>,
     /// Prefixes of variables that the launcher itself reads.
     reads: &'static [&'static str],
+    /// Patterns for the names of the variables that the launcher gets of the environment of the cell; none: all.
+    inherits: Option<&'static [&'static str]>,
     /// The variables by which a rank learns its number on its node.
     local_rank: &'static [&'static str],
 }
@@ -115,6 +117,7 @@ impl JobPlan {
             files: (by_hand.files)(&request).into_iter().map(|(name, text)| (name, at.text(&text))).collect(),
             remove: (of_job.variables)(&request).into_iter().map(|(name, _)| name).collect(),
             reads: by_hand.reads,
+            inherits: by_hand.inherits,
             local_rank: by_hand.local_rank,
         };
         stored::write("notebook.json", &description).map_err(Error::Local)

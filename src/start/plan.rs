@@ -555,6 +555,7 @@ pub(super) fn describe<'a>(
         variables: (launcher.variables)(request).into_iter().collect(),
         files: (launcher.files)(request).into_iter().collect(),
         reads: launcher.reads,
+        inherits: launcher.inherits,
         first: request.first,
         names: Vec::new(),
         workers: Vec::new(),

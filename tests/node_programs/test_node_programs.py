@@ -6,6 +6,7 @@ import ipaddress
 import itertools
 import json
 import os
+import pwd
 import re
 import resource
 import shutil
@@ -47,6 +48,7 @@ import job_state  # noqa: E402
 import job_supervisor  # noqa: E402
 import machines  # noqa: E402
 import membership  # noqa: E402
+import node_launcher  # noqa: E402
 import outside  # noqa: E402
 import peers  # noqa: E402
 import processes  # noqa: E402
@@ -865,6 +867,52 @@ class LauncherEnvironment(unittest.TestCase):
                     mock.patch.object(attempt.Launcher, "start_processes", lambda _self, _places, env: seen.update(env) or []):
                 attempt.Launcher({"reads": []}, None, None, None).start([], 0)
             self.assertEqual(seen.get("NVIDIA_VISIBLE_DEVICES"), expected)
+
+    def test_what_a_launcher_does_not_get_is_in_a_file_for_the_ranks(self):
+        patterns, path = ["PATH", "HOROVOD_*", "SLURM_JOB*", "SLURM_[!J]*"], os.path.join(JOB, "inherited.json")
+        self.addCleanup(os.remove, path)
+        login = {"PATH": "/bin", "TOKEN": "\udcff\n'", "horovod_x": "1", "SLURM_JWT": "1", "HVDCTL_PROCESS": "1", "SLURM_PROCID": "0"}
+        kept = {"HOROVOD_CACHE": "1", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}
+        seen = {}
+        with mock.patch.dict(os.environ, dict(login, **kept), clear=True), \
+                mock.patch.object(attempt.Launcher, "start_processes", lambda _self, _places, env: seen.update(env) or []):
+            attempt.Launcher({"reads": [], "slurm": True, "inherits": patterns}, None, None, None).start([], 3)
+        self.assertEqual(seen, dict(kept, PATH=JOB + ":/bin"))
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        # what the launcher sets, and Slurm for the node, goes first
+        with mock.patch.dict(os.environ, {"HOROVOD_CACHE": "2", "SLURM_PROCID": "1"}, clear=True):
+            rank_supervisor.inherit()
+            self.assertEqual(dict(os.environ), {"HOROVOD_CACHE": "2", "SLURM_PROCID": "1", "PATH": JOB + ":/bin", "TOKEN": "\udcff\n'",
+                                                "horovod_x": "1", "SLURM_JWT": "1", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4",
+                                                "HVDCTL_RESTART": "3"})
+        # the reaper removes it with the environment of the user, unless there is another attempt
+        reap.forget(True)
+        self.assertTrue(os.path.exists(path))
+        reap.forget(False)
+        self.assertFalse(os.path.exists(path))
+        open(path, "w").close()
+
+    def test_the_home_directory_of_the_login_is_not_passed_on(self):
+        home = pwd.getpwuid(os.getuid()).pw_dir
+        self.assertEqual(node_launcher.inherited({"HOME": home, "LANG": "C"}, ["HOME", "LANG"]), {"LANG": "C"})
+        self.assertEqual(node_launcher.inherited({"HOME": "/other", "X": "1"}, ["HOME"]), {"HOME": "/other"})
+        self.assertEqual(node_launcher.inherited({"HOME": home, "X": "1"}, None), {"HOME": home, "X": "1"})
+
+    def test_a_launch_of_a_notebook_gets_no_more(self):
+        shutil.copy(os.path.join(SCRIPTS, "notebook", "notebook.py"), JOB)
+        seen = "import json, os, sys; json.dump(dict(os.environ), open(%r, 'w'))" % os.path.join(JOB, "seen")
+        description = {"nodes": [{"node": "a", "address": "10.0.0.1", "ranks": 1}], "port": 22, "reads": [], "inherits": ["PATH", "HVDCTL_LAUNCH_MARK"],
+                       "environment": {"HOROVOD_X": "1"}, "files": {}, "commands": [{"node": 0, "argv": [sys.executable, "-c", seen], "variables": []}]}
+        here = {"cwd": JOB, "environment": {"PATH": os.environ["PATH"], "TOKEN": "secret", "DECLARED": "secret"}, "defaults": {}}
+        for name, value in (("notebook.json", description), ("notebook_rank.json", here), ("env.json", {"DECLARED": "secret"})):
+            with open(os.path.join(JOB, name), "w") as file:
+                json.dump(value, file)
+            self.addCleanup(os.remove, os.path.join(JOB, name))
+        done = subprocess.run([sys.executable, os.path.join(JOB, "notebook.py"), "launch", "true"], timeout=60)
+        self.assertEqual(done.returncode, 0)
+        with open(os.path.join(JOB, "seen")) as file:
+            names = set(json.load(file)) - {"LC_CTYPE"}
+        self.assertEqual(names, {"PATH", "HVDCTL_LAUNCH_MARK"})
 
 
 class Screen(unittest.TestCase):

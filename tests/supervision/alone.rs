@@ -37,6 +37,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         variables: BTreeMap::new(),
         files: BTreeMap::new(),
         reads: &[],
+        inherits: None,
         first: LaunchHost { node: "a", address: "10.0.0.1".parse().unwrap(), ranks: 1 },
         names: Vec::new(),
         workers: vec![LaunchHost { node: "b", address: "10.0.0.2".parse().unwrap(), ranks: 1 }],

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 pub const NODES: [&str; 2] = ["node1", "node2"];
 /// Their addresses, which mean something to the stand-ins only.
 pub const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+/// What the login of each node exports.
+pub const OF_LOGIN: [&str; 2] = ["canary of node1", "canary of node2"];
 /// The port of the workers' sshd.
 pub const PORT: u16 = 12345;
 
@@ -171,7 +173,10 @@ impl Node {
         let mut unshare = namespaces();
         unshare.args(["sh", "-c", MOUNTS, "sh", dir.to_str().unwrap(), NODES[index], ADDRESSES[index]]).args(command);
         let path = "/run/cluster/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        unshare.env_clear().envs([("PATH", path), ("HOME", "/")]).envs(env.iter().copied());
+        unshare
+            .env_clear()
+            .envs([("PATH", path), ("HOME", "/"), ("OF_LOGIN", OF_LOGIN[index])])
+            .envs(env.iter().copied());
         unshare.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let mut unshare = unshare.spawn().expect("setpriv");
         let parent = unshare.id().to_string();

@@ -217,9 +217,9 @@ impl Cluster {
             ("HVDCTL_JOB", ID),
             ("HVDCTL_RUN", "/run/hvdctl"),
             ("PYTHONUNBUFFERED", "1"),
-            ("STAND_IN_LEAVES_OUT", spec.left_out),
+            ("HOROVOD_STAND_IN_LEAVES_OUT", spec.left_out),
         ];
-        env.extend((!spec.registers).then_some(("STAND_IN_UNREGISTERED", "1")));
+        env.extend((!spec.registers).then_some(("HOROVOD_STAND_IN_UNREGISTERED", "1")));
         let launching = Node::start(self.dir(), 0, &command, &env);
         Job { launching, cluster: self, spec: spec.clone() }
     }
@@ -290,6 +290,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         variables: (launcher.variables)(&request).into_iter().collect(),
         files: (launcher.files)(&request).into_iter().collect(),
         reads: launcher.reads,
+        inherits: launcher.inherits,
         first: all[0],
         names: Vec::new(),
         workers: all[1..].iter().copied().filter(|host| host.ranks > 0).collect(),
@@ -457,7 +458,7 @@ impl Job<'_> {
             self.file(0, "attempts.json").map_or_else(Vec::new, |text| serde_json::from_str(&text).unwrap());
         let silent: Vec<&String> = ending.silent.iter().chain(attempts.iter().flat_map(|one| &one.silent)).collect();
         for (index, node) in NODES.iter().enumerate().filter(|(_, node)| silent.iter().all(|one| one != *node)) {
-            for name in ["env.json", "result.json.new", "attempts.json.new"] {
+            for name in ["env.json", "inherited.json", "result.json.new", "attempts.json.new"] {
                 assert!(self.file(index, name).is_none(), "{name} is left on {node}{all}");
             }
         }

@@ -8,6 +8,7 @@
 mod alone;
 mod cluster;
 mod elastic;
+mod environment;
 mod failures;
 mod job;
 mod lost;

@@ -4,12 +4,13 @@ use super::description::Argument;
 use super::{BASE, KeptRanks, LaunchRequest, Launcher, ShellRequest, open_mpi, programs};
 use crate::text::quote;
 
-/// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh. It reads no variable of the user, and
-/// would write each into the command line of ssh.
+/// With Gloo, Horovod's own controller: `horovodrun` starts each rank over ssh. It writes all of its environment into the
+/// command line of each rank, also on its own node, and every user of a node can read that.
 pub static GLOO: Launcher = Launcher {
     init_hint: Some("-e HOROVOD_GLOO_TIMEOUT_SECONDS=600 gives it more time"),
     // horovodrun takes the last address of the interface (horovod/runner/util/network.py, `get_driver_ip`)
     launcher_address: Some("HOROVOD_GLOO_RENDEZVOUS_ADDR"),
+    inherits: Some(INHERITED),
     keeps_ranks: true,
     ..COMMON
 };
@@ -25,6 +26,41 @@ pub static MPI: Launcher = Launcher {
     spins: true,
     ..COMMON
 };
+
+/// What `horovodrun` needs itself with Gloo, under hvdctl and in an exported batch script. None of it is secret.
+pub const INHERITED: &[&str] = &[
+    // it is a program of Python, and imports the framework to ask how Horovod was built
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_*",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONUSERBASE",
+    "PYTHONNOUSERSITE",
+    "PYTHONUNBUFFERED",
+    "PYTHONUTF8",
+    "PYTHONIOENCODING",
+    "PYENV_ROOT",
+    "PYENV_VERSION",
+    "MKL_*",
+    "KMP_*",
+    "OMP_*",
+    "HOROVOD_*",
+    // what the job's remote shell reads, and what marks the processes of a job and of a notebook's launch
+    "HVDCTL_JOB",
+    "HVDCTL_RESTART",
+    "HVDCTL_KEYS",
+    "HVDCTL_RUN",
+    "HVDCTL_KEEP_ALIVE",
+    "HVDCTL_NODE",
+    "HVDCTL_LAUNCH_MARK",
+    // `srun`, which is the remote shell under Slurm: all but SLURM_JWT, a token
+    "SLURM_JOB*",
+    "SLURM_[!J]*",
+];
 
 const COMMON: Launcher = Launcher {
     program: "horovodrun",

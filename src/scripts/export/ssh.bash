@@ -2,7 +2,10 @@
 hvdctl_programs=$(mktemp -d) || exit
 trap 'rm -rf "$hvdctl_programs"' EXIT
 cat >"$hvdctl_programs/ssh" <<'end'
-#!/bin/sh
+#!/bin/bash
+# what horovodrun did not get (Gloo)
+# shellcheck source=/dev/null
+[ ! -e "${0%/*}/environment" ] || . "${0%/*}/environment" || exit
 host=
 while [ $# -gt 0 ]; do
   case $1 in

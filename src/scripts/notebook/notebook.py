@@ -30,6 +30,7 @@ import urllib.request
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import files  # noqa: E402
+import node_launcher  # noqa: E402
 import processes  # noqa: E402
 from here import HERE  # noqa: E402
 
@@ -222,6 +223,8 @@ def launch(program):
     env = {name: value for name, value in here["environment"].items() if value is not None and (name not in given or name.startswith(reads))}
     env.update(description["environment"])
     env[MARK] = mark
+    # each rank has its own node's environment from RANK
+    env = node_launcher.inherited(env, description["inherits"])
     for name, text in description["files"].items():
         files.write(name, text)
     # a session of its own: what ends this process, as an interrupted cell does, does not end it

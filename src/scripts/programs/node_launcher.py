@@ -3,8 +3,11 @@ passes a request on standard input, a line of JSON: the environment `env`, the p
 argument vector `argv`, the number of `ranks` on this node, and, if it is to start every rank, the `variables` of each.
 
 It becomes the launcher, so that all of its processes carry the job's mark in their environment and there is no process in between."""
+import contextlib
+import fnmatch
 import json
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
@@ -28,6 +31,18 @@ def load(name):
 def own_variables(prefixes):
     """The ranks' variables on this node that the launcher reads too."""
     return {name: value for name, value in load("env.json").items() if name.startswith(tuple(prefixes))}
+
+
+def inherited(env, patterns):
+    """The part of an environment that a launcher gets: the names that match one of these patterns; None: all. It may set them for the ranks
+    of other nodes, so the login's home directory, which programs find without the variable, is left out."""
+    if patterns is None:
+        return env
+    kept = {name: value for name, value in env.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
+    with contextlib.suppress(KeyError):
+        if kept.get("HOME") == pwd.getpwuid(os.getuid()).pw_dir:
+            del kept["HOME"]
+    return kept
 
 
 def start_each():

@@ -11,10 +11,10 @@ SIGKILL) and go; the exit code is that rank's. A daemon whose connection to mpir
 
 With --min-np it is the elastic driver: it follows the hosts that the script prints, and writes which process has which rank to the file
 that elastic_driver.py writes. A host whose rank has failed is not used for a second. Processes of a host that is removed get SIGTERM; all
-others go on. It ends with 0 when a rank has, and with 1 when none is left. With STAND_IN_UNREGISTERED the ranks do not use
+others go on. It ends with 0 when a rank has, and with 1 when none is left. With HOROVOD_STAND_IN_UNREGISTERED the ranks do not use
 `hvd.elastic.run`.
 
-The ranks in STAND_IN_LEAVES_OUT sleep in place of what they were to run."""
+The ranks in HOROVOD_STAND_IN_LEAVES_OUT sleep in place of what they were to run."""
 import ctypes
 import json
 import os
@@ -27,7 +27,7 @@ import sys
 import time
 
 HOME = "/run/cluster"
-LEFT_OUT = os.environ.get("STAND_IN_LEAVES_OUT", "").split()
+LEFT_OUT = os.environ.get("HOROVOD_STAND_IN_LEAVES_OUT", "").split()
 
 
 def arguments(argv):
@@ -118,16 +118,11 @@ def middleman(options, program, place):
                  "HOROVOD_LOCAL_SIZE": of_node, "HOROVOD_HOSTNAME": address, "HOROVOD_CONTROLLER": "gloo"}
     argv = ["sleep", "600"] if str(rank) in LEFT_OUT else program
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    if is_here(address):
-        env = dict(os.environ, **{name: str(value) for name, value in variables.items()})
-        child = subprocess.Popen("cd %s >/dev/null 2>&1; %s" % (shlex.quote(os.getcwd()), join(argv)),
-                                 shell=True, env=env, **streams)
-    else:
-        given = {name: value for name, value in os.environ.items() if name not in ("PATH", "HOME", "PWD", "OLDPWD")}
-        words = ["%s=%s" % (name, shlex.quote(str(value))) for name, value in dict(given, **variables).items()]
-        child = ssh(options, address,
-                    ["cd %s >/dev/null 2>&1; %s %s" % (shlex.quote(os.getcwd()), " ".join(words), join(argv))],
-                    **streams)
+    # as gloo_run.py: all of the environment is in the command, also on its own node (env.py, is_exportable)
+    given = {name: value for name, value in os.environ.items() if name != "OLDPWD" and not name.endswith("CUDA_VISIBLE_DEVICES")}
+    words = ["%s=%s" % (name, shlex.quote(str(value))) for name, value in dict(given, **variables).items()]
+    command = "cd %s >/dev/null 2>&1; %s %s" % (shlex.quote(os.getcwd()), " ".join(words), join(argv))
+    child = subprocess.Popen(command, shell=True, **streams) if is_here(address) else ssh(options, address, [command], **streams)
     asked = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: asked.append(number))
@@ -200,7 +195,7 @@ def elastic(options, program):
             send(signal.SIGTERM, [pid for pid, (address, _local) in processes.items() if address not in hosts])
             file = os.path.join(os.path.dirname(program[1]), "assignment.json")
             with open(file + ".new", "w") as new:
-                registered = "STAND_IN_UNREGISTERED" not in os.environ
+                registered = "HOROVOD_STAND_IN_UNREGISTERED" not in os.environ
                 json.dump({"version": number, "number": number, "time": time.time(), "ranks": ranks, "waits": False,
                            "registered": registered, "error": None}, new)
             os.rename(file + ".new", file)
@@ -304,12 +299,14 @@ def mpi(options, program, places):
             theirs.close()
         else:
             given = {name: value for name, value in os.environ.items() if name not in ("PATH", "HOME", "PWD", "OLDPWD")}
-            orders = json.dumps([path, of_node, options, program, given])
+            orders = json.dumps([path, of_node, options, program])
             client = ssh(options, address, ["exec horovodrun --orted " + shlex.quote(orders)], stdin=subprocess.DEVNULL)
             listener.settimeout(0.1)
             while True:
                 try:
                     ours, _ = listener.accept()
+                    # the environment goes over the connection, not into the command
+                    ours.sendall(json.dumps(given).encode() + b"\n")
                     break
                 except socket.timeout:
                     if client.poll() is not None:
@@ -364,11 +361,15 @@ def mpi(options, program, places):
 
 def main():
     if sys.argv[1] == "--orted":
-        path, places, options, program, given = json.loads(sys.argv[2])
+        path, places, options, program = json.loads(sys.argv[2])
         orders = socket.socket(socket.AF_UNIX)
         orders.connect(path)
+        given = b""
+        while not given.endswith(b"\n"):
+            given += orders.recv(1)
+        given = json.loads(given.decode())
         global LEFT_OUT
-        LEFT_OUT = given.get("STAND_IN_LEAVES_OUT", "").split()
+        LEFT_OUT = given.get("HOROVOD_STAND_IN_LEAVES_OUT", "").split()
         daemon(orders, places, options, program, dict(os.environ, **given), "orted")
         return 0
     options, program = arguments(sys.argv[1:])

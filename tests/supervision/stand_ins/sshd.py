@@ -12,7 +12,8 @@ import socket
 import struct
 import sys
 
-ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME")}
+# the last one is what the node's login has exported
+ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME", "OF_LOGIN")}
 
 
 def frame(kind, data=b""):

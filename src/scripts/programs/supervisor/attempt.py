@@ -25,6 +25,7 @@ OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that 
 # those of a process of the login (process/main.sh) or of a step of Slurm: a launcher passes its environment on to the ranks of other nodes. Ranks of this node
 # read them in `process.json`
 OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
+INHERITED = "inherited.json"  # the environment of which the launcher gets a part only (rank_supervisor.py)
 NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")  # keeps the GPUs of this node from this container (runtime/docker/request.rs)
 
 
@@ -159,7 +160,12 @@ class Launcher:
             env.pop(name, None)
         if env.get(NO_GPU[0]) == NO_GPU[1]:
             del env[NO_GPU[0]]  # launchers pass their environment on to the ranks of other nodes
+        patterns = self.launch.get("inherits")  # descriptions of earlier builds do not have it
         try:
+            if patterns is not None:
+                # it would show the rest in command lines
+                files.write_json(INHERITED, env)
+                env = node_launcher.inherited(env, patterns)
             for process in self.start_processes(places, env):
                 self.processes.append(process)
                 os.set_blocking(process.stdout.fileno(), False)

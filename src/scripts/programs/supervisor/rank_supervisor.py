@@ -35,7 +35,7 @@ import reap  # noqa: E402
 import samples  # noqa: E402
 import starting  # noqa: E402
 import waiting  # noqa: E402
-from here import HERE  # noqa: E402
+from here import HERE, PROGRAMS  # noqa: E402
 
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
 SHIM_DELAY = reap.AFTER_FAILURE + 6  # seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
@@ -585,6 +585,15 @@ def load(name):
         return json.load(file)
 
 
+def inherit():
+    """Takes what the launcher did not get of its environment (attempt.py). The file is on its node, or where all nodes share the job's
+    directory; on other nodes sshd's session has the node's own environment."""
+    with contextlib.suppress(FileNotFoundError):
+        with open(os.path.join(PROGRAMS, "inherited.json"), "rb") as file:
+            for name, value in json.load(file).items():
+                os.environ.setdefault(name, value)
+
+
 def main():
     shim, gone, answer = detach()
     code, delay, is_replaced, orphan = 1, 0, False, None
@@ -593,6 +602,7 @@ def main():
         with contextlib.suppress(OSError, ValueError):
             for name, value in files.read_json("process.json", {"HVDCTL_PROCESS": files.is_text}).items():
                 os.environ.setdefault(name, value)
+        inherit()
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
         watch = LauncherWatch(shim, gone, launcher["daemons"])
