@@ -129,7 +129,7 @@ impl NodeOutputs {
     pub fn add_hashes(&mut self, hashed: &[u8]) {
         let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let hashed = String::from_utf8_lossy(hashed);
-        let records = hashed.split('\0').filter_map(|record| record.split_once(' '));
+        let records = hashed.split('\0').filter_map(|record| record.split_once(" *./"));
         for (new, name) in records.filter(|(hash, _)| is_hash(hash)) {
             if let Some(JobOutput::File { hash, .. }) = self.outputs.get_mut(name) {
                 new.clone_into(hash);
@@ -226,7 +226,7 @@ mod tests {
         let mut found =
             NodeOutputs::parse(b"directory - - - p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
         let hash = in_hex(b"a");
-        found.add_hashes(format!("{hash} a\0/home/me/.bashrc b\0../../x c\0").as_bytes());
+        found.add_hashes(format!("{hash} *./a\0/home/me/.bashrc *./b\0../../x *./c\0").as_bytes());
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["a"]);
     }
 
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(found.files().collect::<Vec<_>>(), [("d/a b\nc", 7), ("train.py", 5)]);
         assert_eq!(found.odd, ["../out", ".hvdctl-fetch/x", "\u{fffd}"]);
         let hash = in_hex(b"c");
-        found.add_hashes(format!("{hash} d/a b\nc\0{train} train.py\0").as_bytes());
+        found.add_hashes(format!("{hash} *./d/a b\nc\0{train} *./train.py\0").as_bytes());
         let output = JobOutput::File { hash, mode: 0o755, size: 7, time: 2.5 };
         let outputs =
             BTreeMap::from([("d/a b\nc".to_owned(), output), ("new".to_owned(), JobOutput::Link("../x".into()))]);
