@@ -46,5 +46,6 @@ pub mod text;
 pub mod top;
 pub mod trace;
 pub mod transport;
+pub mod trust;
 pub mod verify;
 pub mod worker;

@@ -688,3 +688,121 @@ fn a_forged_file_of_a_pool_is_shown_as_such() {
         assert!(shown.contains(text), "{text}: {shown}");
     }
 }
+
+/// Runs a command that reads the inventory and ends before it contacts a node.
+fn reads_inventory(dir: &Path, args: &[&str]) -> String {
+    let shown = hvdctl(dir, &[args, &["status", "--on", "none"]].concat());
+    shown.replace(&format!("{}/", dir.canonicalize().unwrap().display()), "DIR/")
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// What the command says if the inventory is used.
+const USED: &str = "--on none: no node is named none";
+
+#[test]
+fn an_inventory_that_others_can_write_is_not_used_by_chance() {
+    let dir = directory(Some(REFUSES));
+    let file = dir.path().join("inventory.toml");
+    set_mode(dir.path(), 0o700);
+    set_mode(&file, 0o644);
+    assert!(reads_inventory(dir.path(), &[]).contains(USED));
+    set_mode(&file, 0o646);
+    let shown = reads_inventory(dir.path(), &[]);
+    let message = "error: ./inventory.toml is not used: every user can write to DIR/inventory.toml (owner ";
+    assert!(shown.contains(message) && shown.contains("mode 646)"), "{shown}");
+    assert!(shown.contains("hint: chmod go-w DIR/inventory.toml; where that changes nothing"), "{shown}");
+    assert!(shown.starts_with("exit code: 2\n") && !shown.contains(USED), "{shown}");
+    // nor if it is named, and a link is what it leads to
+    std::os::unix::fs::symlink("inventory.toml", dir.path().join("link.toml")).unwrap();
+    for named in ["inventory.toml", "link.toml"] {
+        let shown = reads_inventory(dir.path(), &["-i", named]);
+        assert!(shown.contains(&format!("error: {named} is not used: every user can write to")), "{shown}");
+    }
+    // others can exchange it
+    set_mode(&file, 0o600);
+    set_mode(dir.path(), 0o777);
+    let shown = reads_inventory(dir.path(), &[]);
+    assert!(shown.contains("every user can write to ") && shown.contains("mode 777)"), "{shown}");
+    // the same for the file in the home
+    let home = directory(None);
+    fs::create_dir_all(home.path().join(".config/hvdctl")).unwrap();
+    let file = home.path().join(".config/hvdctl/inventory.toml");
+    fs::write(&file, REFUSES).unwrap();
+    set_mode(&file, 0o666);
+    let shown = reads_inventory(home.path(), &[]);
+    assert!(shown.contains(".config/hvdctl/inventory.toml is not used: every user"), "{shown}");
+}
+
+#[test]
+fn what_an_inventory_names_is_used_as_the_inventory_itself() {
+    let dir = directory(None);
+    set_mode(dir.path(), 0o700);
+    for (field, text) in [
+        ("cluster.ssh_config", "ssh_config = \"named\"\n[[node]]\nhost = \"a\"\n".to_owned()),
+        ("identity", "[[node]]\nhost = \"a\"\nidentity = \"named\"\n".to_owned()),
+        ("env_file", "[[node]]\nhost = \"a\"\nenv_file = \"named\"\n".to_owned()),
+        (
+            "pool.allowed_signers",
+            "[[node]]\nhost = \"a\"\n[pool]\npath = \"/p\"\nallowed_signers = \"named\"\n".to_owned(),
+        ),
+        ("pool.key", "[[node]]\nhost = \"a\"\n[pool]\npath = \"/p\"\nkey = \"named\"\n".to_owned()),
+    ] {
+        let file = dir.path().join("inventory.toml");
+        fs::write(&file, format!("[cluster]\nname = \"lab\"\n{text}")).unwrap();
+        set_mode(&file, 0o644);
+        fs::write(dir.path().join("named"), "").unwrap();
+        set_mode(&dir.path().join("named"), 0o600);
+        assert!(reads_inventory(dir.path(), &[]).contains(USED), "{field}");
+        set_mode(&dir.path().join("named"), 0o602);
+        for args in [&[][..], &["-i", "inventory.toml"]] {
+            let shown = reads_inventory(dir.path(), args);
+            let message = format!("inventory.toml: {field} is not used: every user can write to DIR/named");
+            assert!(shown.contains(&message) && !shown.contains(USED), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_named_inventory_of_a_team_is_used_with_one_warning() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = directory(Some(REFUSES));
+    let file = dir.path().join("inventory.toml");
+    for (owner, group, mode, words) in [
+        (0, 4242, 0o664, "the group 4242 can write to DIR/inventory.toml (owner root (0), mode 664)"),
+        (4242, 0, 0o600, "DIR/inventory.toml belongs to 4242 (group root (0), mode 600)"),
+    ] {
+        std::os::unix::fs::chown(&file, Some(owner), Some(group)).unwrap();
+        set_mode(&file, mode);
+        let by_chance = reads_inventory(dir.path(), &[]);
+        assert!(by_chance.contains(&format!("error: ./inventory.toml is not used: {words}")), "{by_chance}");
+        assert!(by_chance.contains("if you trust them, name the inventory: -i inventory.toml"), "{by_chance}");
+        let named = reads_inventory(dir.path(), &["-i", "inventory.toml"]);
+        assert!(named.contains(USED) && named.contains(&format!("warning: inventory.toml: {words}")), "{named}");
+        let again = reads_inventory(dir.path(), &["-i", "inventory.toml"]);
+        assert!(again.contains(USED) && !again.contains("warning"), "{again}");
+    }
+}
+
+#[test]
+fn an_inventory_that_was_fetched_is_not_used_by_chance() {
+    let dir = directory(None);
+    set_mode(dir.path(), 0o700);
+    let here = dir.path().join("results/d");
+    fs::create_dir_all(&here).unwrap();
+    fs::create_dir(dir.path().join("results/.hvdctl-fetch")).unwrap();
+    fs::write(here.join("inventory.toml"), REFUSES).unwrap();
+    let hash = Command::new("b2sum").args(["-l", "256"]).arg(here.join("inventory.toml")).output().unwrap();
+    let hash = String::from_utf8(hash.stdout).unwrap();
+    let record = format!("{} d/inventory.toml\0", hash.split(' ').next().unwrap());
+    fs::write(dir.path().join("results/.hvdctl-fetch/fetched"), record).unwrap();
+    let shown = reads_inventory(&here, &[]);
+    assert!(shown.contains("./inventory.toml is not used: it was fetched from a node"), "{shown}");
+    assert!(reads_inventory(&here, &["-i", "inventory.toml"]).contains(USED));
+    fs::write(here.join("inventory.toml"), format!("# read\n{REFUSES}")).unwrap();
+    assert!(reads_inventory(&here, &[]).contains(USED), "it is the user's by now");
+}

@@ -31,11 +31,11 @@ const ROWS: [&[&str]; 23] = [
     &["inventory", "terminal"],
     &["document", "event", "trace"],
     &["error"],
-    &["model", "cancel", "text", "secret", "paths", "files", "random"],
+    &["trust", "model", "cancel", "text", "secret", "paths", "files", "random"],
 ];
 
 /// The leaves, which also import each other, from top to bottom.
-const LEAVES: [&str; 7] = ["model", "cancel", "text", "secret", "paths", "files", "random"];
+const LEAVES: [&str; 8] = ["trust", "model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
 const PURE: [&str; 70] = [

@@ -45,7 +45,7 @@ pub fn run(options: &Export, global: &Global, events: &Events) -> Result<Outcome
     if global.scheduler.is_some() {
         return Err(Error::usage("export starts nothing, and takes no --scheduler", "leave out --scheduler"));
     }
-    let target = without_contact(global)?;
+    let target = without_contact(global, events)?;
     let root = project::find(&job.project)?;
     let (exported, dockerfile) = match options {
         Export::Mpijob(pods) => for_pods(ExportFormat::MpiJob, pods, &root, &target, events)?,

@@ -61,7 +61,8 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
         events.note(Message::from(outside).hint(outside::hint(&job.id, &job.outside)));
     }
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
-    let wanted = FetchOptions { force: options.force, only_new: false };
+    let inventory_files = target.inventory.own_files();
+    let wanted = FetchOptions { force: options.force, only_new: false, inventory_files: &inventory_files };
     Ok(outcome(&fetch(&jobs, job, &directory, wanted, events).await?))
 }
 
@@ -116,7 +117,9 @@ pub(super) async fn fetch_at_end(
     context: &Context,
 ) -> Option<Document<FetchDocument>> {
     let Context { fleet, events, session, .. } = context;
-    match session.cancellation.run(after(of_job, fleet, id, directory, FetchOptions::default(), events)).await {
+    let inventory_files = of_job.inventory.own_files();
+    let wanted = FetchOptions { inventory_files: &inventory_files, ..FetchOptions::default() };
+    match session.cancellation.run(after(of_job, fleet, id, directory, wanted, events)).await {
         Ok(fetched) => {
             events.note(summary(&fetched));
             fetched.failed.iter().for_each(|error| events.warn(error));

@@ -23,6 +23,7 @@ mod grade;
 mod hosts;
 mod image;
 mod init;
+mod inventory_file;
 mod job_end;
 mod job_start;
 mod jobs;

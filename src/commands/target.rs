@@ -1,5 +1,6 @@
 //! The nodes that a command works on: those of an inventory, or this machine alone.
 
+use super::inventory_file::InventoryFile;
 use crate::cli::{Global, NodeUse, Scheduler};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::operator::host_name;
@@ -10,7 +11,6 @@ use crate::inventory::Inventory;
 use crate::text::quote;
 use crate::transport::node::{RunAs, Script, TransportKind};
 use crate::transport::sudo::Sudo;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The image of the tutorial.
@@ -26,11 +26,11 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
     let sudo = async |inventory: &Inventory| {
         Ok::<_, Error>(Arc::new(Sudo::new(global.ask_sudo_pass, !global.yes, inventory, events).await?))
     };
-    if let Some(file) = inventory_file(global) {
+    if let Some(file) = InventoryFile::find(global) {
         if global.image.is_some() {
             return Err(Error::usage("--image cannot be used with an inventory", "set cluster.image in the inventory"));
         }
-        let inventory = Inventory::load(&file)?;
+        let inventory = file.load(events)?;
         let is_scheduled = inventory.cluster.is_scheduled();
         if global.scheduler == Some(Scheduler::Slurm) || is_scheduled && global.scheduler.is_none() {
             return under_slurm(inventory.under_slurm(), global, events).await;
@@ -75,12 +75,12 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
 ///
 /// # Errors
 /// A wrong inventory or selection.
-pub fn without_contact(global: &Global) -> Result<Target, Error> {
-    let inventory = match inventory_file(global) {
+pub fn without_contact(global: &Global, events: &Events) -> Result<Target, Error> {
+    let inventory = match InventoryFile::find(global) {
         Some(_) if global.image.is_some() => {
             return Err(Error::usage("--image cannot be used with an inventory", "set cluster.image in the inventory"));
         }
-        Some(file) => Inventory::load(&file)?,
+        Some(file) => file.load(events)?,
         None => Inventory::local("localhost", &named_image(global).unwrap_or(DEFAULT_IMAGE.to_owned())),
     };
     Target::new(inventory, global.on.as_deref())
@@ -141,16 +141,6 @@ async fn home(target: &Target, fleet: &Fleet, events: &Events) -> Result<String,
     let cause = format!("{} is no path of letters, digits, `_`, `.`, `@`, `+` and `-`", quote::readable(&home));
     let hint = "set slurm.state_dir to another directory that all nodes share";
     Err(NodeError::failed(&member.node.name, operation, cause).hint(hint).into())
-}
-
-/// Returns `-i` or `$HVDCTL_INVENTORY`, else the first of the usual files that exists.
-fn inventory_file(global: &Global) -> Option<PathBuf> {
-    let config = || {
-        let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        Some(xdg.or_else(|| Some(std::env::home_dir()?.join(".config")))?.join("hvdctl/inventory.toml"))
-    };
-    let usual = || [Some("inventory.toml".into()), config()].into_iter().flatten().find(|path: &PathBuf| path.exists());
-    global.inventory.clone().or_else(usual)
 }
 
 /// Returns the image that was named.

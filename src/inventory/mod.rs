@@ -46,7 +46,8 @@ use crate::text::nodeset::Groups;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 /// The most bytes of an inventory's file.
 const MOST: u64 = 16 << 20;
@@ -195,6 +196,23 @@ impl Inventory {
             nodes: vec![node],
             groups: Groups::new(),
         }
+    }
+
+    /// Returns the files of the operator's machine that it names, each with a field that names it.
+    pub fn files(&self) -> BTreeMap<&Path, &'static str> {
+        let of_nodes =
+            self.nodes.iter().flat_map(|node| [(&node.identity, "identity"), (&node.container.env_file, "env_file")]);
+        let of_pool = self.pool.iter().flat_map(|pool| {
+            pool.key.iter().map(|key| (key, "pool.key")).chain([(&pool.allowed_signers, "pool.allowed_signers")])
+        });
+        let optional = [(&self.cluster.ssh_config, "cluster.ssh_config")].into_iter().chain(of_nodes);
+        let named = optional.filter_map(|(file, field)| Some((file.as_ref()?, field)));
+        named.chain(of_pool).map(|(file, field)| (file.as_path(), field)).collect()
+    }
+
+    /// Returns the paths of [`Inventory::files`].
+    pub fn own_files(&self) -> Vec<PathBuf> {
+        self.files().into_keys().map(Path::to_owned).collect()
     }
 
     /// Returns the node that jobs are launched from.

@@ -7,12 +7,13 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
-use crate::event::{Completion, Events, Phase, Step};
+use crate::event::{Completion, Events, Message, Phase, Step};
 use crate::inventory::Cluster;
 use crate::record::list::{Job, Newest};
 use crate::sync::NodeProject;
 use crate::sync::download::download;
-use crate::sync::outputs::{Download, NodeOutputs, plan};
+use crate::sync::outputs::{ActiveFiles, Download, NodeOutputs, plan, set_aside};
+use crate::sync::project::ProjectFile;
 use crate::sync::target::{Existing, TargetDirectory};
 use anyhow::Context as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,9 @@ pub fn default_directory(job: &Job) -> PathBuf {
 
 /// What is fetched of a job's outputs, and what it may replace.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct FetchOptions {
+pub struct FetchOptions<'a> {
+    /// The files of this machine that the inventory names, which nothing from a node replaces.
+    pub inventory_files: &'a [PathBuf],
     /// Whether files in the directory are replaced that were neither fetched nor uploaded.
     pub force: bool,
     /// Whether files are left out that were written before the job began.
@@ -61,7 +64,7 @@ pub async fn after(
     fleet: &Fleet,
     id: &str,
     directory: &Path,
-    options: FetchOptions,
+    options: FetchOptions<'_>,
     events: &Events,
 ) -> Result<FetchReport, Error> {
     let jobs = manage::list(target, fleet, events).await?;
@@ -78,7 +81,7 @@ pub async fn fetch(
     jobs: &JobList<'_>,
     job: &Job,
     directory: &Path,
-    options: FetchOptions,
+    options: FetchOptions<'_>,
     events: &Events,
 ) -> Result<FetchReport, Error> {
     let Some(project) = &job.project else {
@@ -101,7 +104,7 @@ pub async fn fetch(
         }
         failed.extend(leave_out_copies(jobs.cluster, &members, job, &mut outputs).await);
     }
-    let items = plan(&outputs)
+    let items = plan(&outputs, &active_files(directory, options.inventory_files))
         .map_err(|message| Error::check(message, "fetch the outputs of one node at a time: --on NODE"))?;
     let (into, existing) = compare(directory.to_owned(), items).await?;
     if !options.force {
@@ -117,8 +120,39 @@ pub async fn fetch(
         let is_new = new.contains(&item.path);
         (is_new || existing == Existing::Identical).then_some((item, is_new))
     });
-    let items = in_place.collect();
+    let items: Vec<(Download, bool)> = in_place.collect();
+    warn_of_set_aside(&items, directory, events);
     Ok(FetchReport { job: job.id.clone(), directory: directory.to_owned(), items, failed })
+}
+
+/// Returns the files below a directory on which hvdctl acts: those that the inventory names, and those of the
+/// `hvdctl.toml` there.
+fn active_files(directory: &Path, inventory_files: &[PathBuf]) -> ActiveFiles {
+    let Ok(top) = directory.canonicalize() else { return ActiveFiles::default() };
+    let project = ProjectFile::read(&top).unwrap_or_default();
+    let of_project = project.build.iter().chain(&project.setup_files).map(|name| top.join(name));
+    let own_name = |path: &PathBuf| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    let absolute = inventory_files.iter().filter_map(|file| std::path::absolute(file).ok()).chain(of_project);
+    // a link, and what it leads to
+    let places = absolute.flat_map(|file| [own_name(&file), file.canonicalize().ok()]).flatten();
+    let below = |place: PathBuf| Some(place.strip_prefix(&top).ok()?.to_str()?.to_owned());
+    ActiveFiles { named: places.filter_map(below).collect() }
+}
+
+/// Warns of what was fetched under other names.
+pub(super) fn warn_of_set_aside(items: &[(Download, bool)], directory: &Path, events: &Events) {
+    let lines: Vec<String> =
+        set_aside(items.iter().filter(|(_, is_new)| *is_new).map(|(item, _)| item)).into_iter().collect();
+    if lines.is_empty() {
+        return;
+    }
+    let more = if lines.len() > 5 { format!("\nand {} more", lines.len() - 5) } else { String::new() };
+    let shown = lines[..lines.len().min(5)].join("\n");
+    let text = format!(
+        "hvdctl, ssh or git would act on files that the job wrote; in {} they have other names:\n{shown}{more}",
+        directory.display()
+    );
+    events.warn(Message::from(text).hint("read such a file before you rename it: mv FILE.fetched FILE"));
 }
 
 /// Leaves out what a notebook's node has sent to the others: they may have earlier versions of it. Of a node that does not

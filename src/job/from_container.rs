@@ -1,7 +1,7 @@
 //! Fetches what a job wrote outside the mounts of its containers: from the container that is kept on a node, or from
 //! the worker that jobs share.
 
-use super::fetch::{FetchReport, check_conflicts, compare, not_asked};
+use super::fetch::{FetchReport, check_conflicts, compare, not_asked, warn_of_set_aside};
 use super::manage::JobList;
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
@@ -14,7 +14,7 @@ use crate::runtime::Runtime;
 use crate::runtime::container::{ContainerSummary, running_worker};
 use crate::runtime::spec::Role;
 use crate::sync::download::unpack_file;
-use crate::sync::outputs::{Download, JobOutput, is_inside};
+use crate::sync::outputs::{ActiveFiles, Download, JobOutput, is_inside};
 use crate::sync::target::{Existing, TargetDirectory};
 use crate::text::nodeset::printable;
 use crate::text::units::{count, human};
@@ -100,7 +100,9 @@ pub async fn fetch(
         let is_new = placed.contains(&item.path);
         (is_new || existing == Existing::Identical).then_some((item, is_new))
     });
-    Ok(FetchReport { job: job.id.clone(), directory: directory.to_owned(), items: items.collect(), failed })
+    let items: Vec<(Download, bool)> = items.collect();
+    warn_of_set_aside(&items, directory, events);
+    Ok(FetchReport { job: job.id.clone(), directory: directory.to_owned(), items, failed })
 }
 
 /// Reads a node's list, and finds the container; `None` without a list.
@@ -162,6 +164,7 @@ fn parse(node: &str, text: &str) -> (Vec<Download>, Vec<String>) {
         let (size, time, quoted) = (part().parse(), part().parse::<i64>(), part());
         let name: Result<String, _> = serde_json::from_str(quoted);
         let path = name.as_ref().map(|name| format!("{node}/{}", name.trim_start_matches('/'))).unwrap_or_default();
+        let path = ActiveFiles::default().path(&path);
         match (size, time, name) {
             (Ok(size), Ok(time), Ok(name)) if name.starts_with('/') && is_inside(&path) => {
                 let output = JobOutput::File { hash: String::new(), mode: 0o644, size, time: time as f64 };
@@ -249,6 +252,8 @@ mod tests {
         let read: Vec<_> = items.iter().map(|item| (&*item.path, &*item.name, item.output.clone())).collect();
         assert_eq!(read, [("node1/root/a b", "/root/a b", file(7, -1.0)), ("node1/z", "/z", file(5, 5.0))]);
         assert_eq!(odd, ["\"/x/../../y\"", "\"relative\"", "\"/n\"", "\"/\\udcff\"", "", ""]);
+        let (items, _) = parse("n", "1 1 \"/root/.ssh/config\"\n1 1 \"/tmp/inventory.toml\"\n");
+        assert_eq!([&*items[0].path, &*items[1].path], ["n/root/.ssh.fetched/config", "n/tmp/inventory.toml.fetched"]);
         let endless = "1 1 \"/a\"\n".repeat(3000);
         assert_eq!(parse("n", &endless).0.len(), MOST);
     }

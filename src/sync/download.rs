@@ -17,9 +17,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 const LIST: &str = concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/fetch/list.sh"));
-const HASH: &str = include_str!("../scripts/fetch/hash.sh");
-const COPY: &str = concat!(include_str!("../scripts/upload/common.sh"), include_str!("../scripts/upload/copy.sh"));
-const SEND: &str = include_str!("../scripts/fetch/send.sh");
+const HASH: &str = concat!(include_str!("../scripts/fetch/below.sh"), include_str!("../scripts/fetch/hash.sh"));
+const COPY: &str = concat!(
+    include_str!("../scripts/fetch/below.sh"),
+    include_str!("../scripts/upload/common.sh"),
+    include_str!("../scripts/upload/copy.sh")
+);
+const SEND: &str = concat!(include_str!("../scripts/fetch/below.sh"), include_str!("../scripts/fetch/send.sh"));
 
 /// The most directories of a project, of which each takes about 1 KiB of memory while it is unpacked.
 const MAX_DIRECTORIES: usize = 1 << 20;
@@ -37,9 +41,9 @@ impl NodeProject<'_> {
         let mut outputs = NodeOutputs::parse(&self.run(&self.argv(LIST, &[self.job]), &[], operation, 0).await?.stdout);
         let Some(directory) = &outputs.directory else { return Ok(outputs) };
         let argv = ["sh", "-c", HASH, "sh", &format!("{}/{directory}", self.cluster.projects_dir)];
-        let names: String = outputs.files().map(|(name, _)| format!("{name}\0")).collect();
+        let names = names(outputs.files().map(|(name, _)| name));
         let bytes = outputs.files().fold(0, |sum: u64, (_, size)| sum.saturating_add(size));
-        let hashed = self.run(&argv, names.as_bytes(), operation, bytes).await?;
+        let hashed = self.run(&argv, &names, operation, bytes).await?;
         // a file that is gone by now is no output; one that cannot be read is
         let complaint = hashed.complaint();
         let unread = complaint.lines().filter(|line| failure::files(line) != Some(FileFailure::Vanished));
@@ -93,7 +97,7 @@ pub async fn download(
     target: &Arc<TargetDirectory>,
     events: &Events,
 ) -> (BTreeSet<String>, Vec<NodeError>) {
-    let names: Vec<u8> = downloads.iter().flat_map(|download| [name_in_tar(download), vec![0]].concat()).collect();
+    let names = names(downloads.iter().map(|download| &*download.name));
     let total = downloads.iter().fold(0, |sum: u64, download| sum.saturating_add(download.output.size()));
     let downloads = Arc::new(downloads);
     let unpack = {
@@ -175,6 +179,17 @@ pub fn unpack_file(stream: impl Read, download: &Download, target: &TargetDirect
     let mode = header.mode().map_err(broken)?;
     let output = JobOutput::File { hash: hash.clone(), mode, size: *size, time: *time };
     target.write(&Download { output, ..download.clone() }, &mut entry)
+}
+
+/// Returns names as `fetch/below.sh` reads them, directory by directory.
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    let mut names: Vec<(&str, &str)> = names.map(|name| name.rsplit_once('/').unwrap_or(("", name))).collect();
+    names.sort_unstable();
+    let path = |(directory, name): (&str, &str)| match directory {
+        "" => format!("./{name}\0"),
+        directory => format!("./{directory}/{name}\0"),
+    };
+    names.into_iter().flat_map(|name| path(name).into_bytes()).collect()
 }
 
 /// Returns the name of an output in the tar stream.

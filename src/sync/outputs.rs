@@ -7,6 +7,58 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The directory in the target where `fetch` keeps its lock, its list of what it fetched, and unfinished files.
 pub const STATE_DIR: &str = ".hvdctl-fetch";
 
+/// What is appended to the name of a file that would otherwise act here.
+const ASIDE: &str = ".fetched";
+
+/// The names of files and directories on which hvdctl, or a program that it starts, acts wherever they are.
+const ACTIVE: [&str; 8] =
+    [STATE_DIR, ".docker", ".git", ".gitignore", ".hvdctlignore", ".ssh", "hvdctl.toml", "inventory.toml"];
+
+/// The files that hvdctl, or a program that it starts, acts on without being told to. A node chooses none of them: one
+/// that comes from a node gets another name.
+#[derive(Debug, Clone, Default)]
+pub struct ActiveFiles {
+    /// The paths below the target directory of files that the inventory and `hvdctl.toml` name.
+    pub named: BTreeSet<String>,
+}
+
+impl ActiveFiles {
+    /// Returns the path below the target directory for what has this name on a node.
+    pub fn path(&self, name: &str) -> String {
+        let aside = |part: &str| if is_active(part) { format!("{part}{ASIDE}") } else { part.to_owned() };
+        let path = name.split('/').map(aside).collect::<Vec<_>>().join("/");
+        let is_named = self.named.iter().any(|named| is_same_name(named, name));
+        if is_named && path == name { format!("{path}{ASIDE}") } else { path }
+    }
+}
+
+fn is_active(part: &str) -> bool {
+    ACTIVE.iter().any(|active| is_same_name(active, part))
+}
+
+/// Returns whether two names may be the same file: some file systems do not distinguish cases, or ignore characters
+/// without a width (HFS+).
+fn is_same_name(one: &str, other: &str) -> bool {
+    let without_width = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    let folded =
+        |name: &str| name.chars().filter(|c| !without_width(c)).flat_map(char::to_lowercase).collect::<String>();
+    folded(one) == folded(other)
+}
+
+/// Returns a line for each file or directory that got another name: its path on the node and here.
+pub fn set_aside<'a>(downloads: impl Iterator<Item = &'a Download>) -> BTreeSet<String> {
+    let line = |download: &'a Download| {
+        let (mut name, mut path) = (download.name.rsplit('/'), download.path.rsplit('/'));
+        let parts: Vec<_> = name.by_ref().zip(path.by_ref()).collect();
+        // the directory that has another name stands for all that is in it
+        let end = parts.iter().rposition(|(name, path)| name != path && path.strip_suffix(ASIDE) == Some(name))?;
+        let to =
+            |path: &str| path.rsplit('/').skip(end).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("/");
+        Some(format!("{} of {} as {}", to(&download.name), download.node, to(&download.path)))
+    };
+    downloads.filter_map(line).collect()
+}
+
 /// A file or link that a job wrote.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobOutput {
@@ -99,7 +151,7 @@ impl NodeOutputs {
     pub fn keep_for_project(&mut self, time: f64, first: bool) {
         self.outputs.retain(|name, output| {
             let is_new = matches!(output, JobOutput::File { time: written, .. } if *written >= time);
-            is_new && !name.split('/').any(|part| part.eq_ignore_ascii_case(".git"))
+            is_new && !name.split('/').any(|part| is_same_name(part, ".git"))
         });
         if !first {
             self.uploaded.clear();
@@ -129,7 +181,7 @@ impl NodeOutputs {
     pub fn add_hashes(&mut self, hashed: &[u8]) {
         let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let hashed = String::from_utf8_lossy(hashed);
-        let records = hashed.split('\0').filter_map(|record| record.split_once(' '));
+        let records = hashed.split('\0').filter_map(|record| record.split_once(" *./"));
         for (new, name) in records.filter(|(hash, _)| is_hash(hash)) {
             if let Some(JobOutput::File { hash, .. }) = self.outputs.get_mut(name) {
                 new.clone_into(hash);
@@ -166,18 +218,19 @@ pub struct Download {
 
 /// Decides what goes where. The outputs of the first node, that of rank 0, keep their names; another node's do too,
 /// unless something else has that path or one of its directories: then they go below the node's name. What is the same
-/// on several nodes is fetched once.
+/// on several nodes is fetched once. None of the `active` files is among them.
 ///
 /// # Errors
 /// If two outputs would have the same path.
-pub fn plan(found: &[(String, NodeOutputs)]) -> Result<Vec<Download>, String> {
+pub fn plan(found: &[(String, NodeOutputs)], active: &ActiveFiles) -> Result<Vec<Download>, String> {
     let mut planned: BTreeMap<String, Download> = BTreeMap::new();
     for (node, found) in found {
         for (name, output) in &found.outputs {
-            let below_node = format!("{node}/{name}");
-            let path = match planned.get(name) {
+            let own = active.path(name);
+            let below_node = format!("{node}/{own}");
+            let path = match planned.get(&own) {
                 Some(other) if other.output.content() == output.content() => continue,
-                None if is_free(&planned, name) => name.clone(),
+                None if is_free(&planned, &own) => own,
                 _ if is_free(&planned, &below_node) => below_node,
                 _ => return Err(format!("{name} of {node} cannot be stored: another output is called {below_node}")),
             };
@@ -226,7 +279,7 @@ mod tests {
         let mut found =
             NodeOutputs::parse(b"directory - - - p\0file 644 1 1.0 a\0file 644 1 1.0 b\0file 644 1 1.0 c\0");
         let hash = in_hex(b"a");
-        found.add_hashes(format!("{hash} a\0/home/me/.bashrc b\0../../x c\0").as_bytes());
+        found.add_hashes(format!("{hash} *./a\0/home/me/.bashrc *./b\0../../x *./c\0").as_bytes());
         assert_eq!(found.outputs.keys().collect::<Vec<_>>(), ["a"]);
     }
 
@@ -253,7 +306,7 @@ mod tests {
         assert_eq!(found.files().collect::<Vec<_>>(), [("d/a b\nc", 7), ("train.py", 5)]);
         assert_eq!(found.odd, ["../out", ".hvdctl-fetch/x", "\u{fffd}"]);
         let hash = in_hex(b"c");
-        found.add_hashes(format!("{hash} d/a b\nc\0{train} train.py\0").as_bytes());
+        found.add_hashes(format!("{hash} *./d/a b\nc\0{train} *./train.py\0").as_bytes());
         let output = JobOutput::File { hash, mode: 0o755, size: 7, time: 2.5 };
         let outputs =
             BTreeMap::from([("d/a b\nc".to_owned(), output), ("new".to_owned(), JobOutput::Link("../x".into()))]);
@@ -264,12 +317,50 @@ mod tests {
     fn the_node_of_rank_0_goes_first() {
         let a = found(&[("best", file("1")), ("log", file("2")), ("d/x", file("3"))]);
         let b = found(&[("best", file("1")), ("log", file("9")), ("d", file("4")), ("own", file("5"))]);
-        let plan = plan(&[("n1".into(), a), ("n2".into(), b)]).unwrap();
+        let plan = plan(&[("n1".into(), a), ("n2".into(), b)], &ActiveFiles::default()).unwrap();
         let short: Vec<(&str, &str)> = plan.iter().map(|item| (item.path.as_str(), item.node.as_str())).collect();
         assert_eq!(
             short,
             [("best", "n1"), ("d/x", "n1"), ("log", "n1"), ("n2/d", "n2"), ("n2/log", "n2"), ("own", "n2")]
         );
+    }
+
+    #[test]
+    fn what_would_act_here_gets_another_name() {
+        let active = ActiveFiles { named: ["ssh_config", "conf/team.env"].map(str::to_owned).into() };
+        let outputs = [
+            ("inventory.toml", "inventory.toml.fetched"),
+            ("d/hvdctl.toml", "d/hvdctl.toml.fetched"),
+            ("HVDctl.Toml", "HVDctl.Toml.fetched"),
+            (".gi\u{200c}t/hooks/x", ".gi\u{200c}t.fetched/hooks/x"),
+            ("lib/.git/config", "lib/.git.fetched/config"),
+            (".gitignore", ".gitignore.fetched"),
+            ("d/.hvdctlignore", "d/.hvdctlignore.fetched"),
+            ("ssh_config", "ssh_config.fetched"),
+            ("conf/team.env", "conf/team.env.fetched"),
+            ("team.env", "team.env"),
+            ("my_inventory.toml", "my_inventory.toml"),
+            ("train.py", "train.py"),
+        ];
+        let mut node = found(&outputs.map(|(name, _)| (name, file("1"))));
+        node.uploaded.insert("inventory.toml".into(), "0".into());
+        let plan = plan(&[("n1".into(), node)], &active).unwrap();
+        let paths: BTreeMap<_, _> = plan.iter().map(|item| (item.name.as_str(), item.path.as_str())).collect();
+        assert_eq!(paths, outputs.into());
+        assert!(plan.iter().all(|item| item.uploaded.is_none()), "it is another file than the uploaded one");
+        let lines = set_aside(plan.iter());
+        assert_eq!(lines.len(), 9, "{lines:?}");
+        for line in ["lib/.git of n1 as lib/.git.fetched", "conf/team.env of n1 as conf/team.env.fetched"] {
+            assert!(lines.contains(line), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_the_other_name_already_keeps_its_own_place() {
+        let node = found(&[("inventory.toml", file("1")), ("inventory.toml.fetched", file("2"))]);
+        let plan = plan(&[("n1".into(), node)], &ActiveFiles::default()).unwrap();
+        let paths: Vec<&str> = plan.iter().map(|item| item.path.as_str()).collect();
+        assert_eq!(paths, ["inventory.toml.fetched", "n1/inventory.toml.fetched"]);
     }
 
     proptest! {
@@ -286,7 +377,7 @@ mod tests {
                 });
                 (format!("n{i}"), NodeOutputs { outputs: names.map(|(n, h)| (n.clone(), file(h))).collect(), ..NodeOutputs::default() })
             }).collect();
-            let Ok(items) = plan(&nodes) else { return Ok(()) };
+            let Ok(items) = plan(&nodes, &ActiveFiles::default()) else { return Ok(()) };
             for item in &items {
                 let below = format!("{}/", item.path);
                 prop_assert!(items.iter().all(|other| !other.path.starts_with(&below)), "{:?}", items);

@@ -37,6 +37,8 @@ impl<R: Read> TarStream<R> {
         let mut archive = tar::Archive::new(Limited { inner: stream, left: Rc::clone(&left) });
         archive.set_preserve_permissions(true);
         archive.set_mask(!KEPT_MODE);
+        // `fetch/below.sh` sends one archive after the other
+        archive.set_ignore_zeros(true);
         TarStream { archive, left }
     }
 

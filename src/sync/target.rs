@@ -204,6 +204,17 @@ impl FetchedList {
     }
 }
 
+/// Returns whether a file is as a fetch has put it into its directory, or into one above.
+pub fn is_fetched(file: &Path) -> bool {
+    let Ok(file) = file.canonicalize() else { return false };
+    file.ancestors().skip(1).any(|directory| {
+        let Ok(list) = fs::read(directory.join(STATE_DIR).join(FETCHED)) else { return false };
+        let (list, name) = (String::from_utf8_lossy(&list), file.strip_prefix(directory).ok().and_then(Path::to_str));
+        let last = list.rsplit('\0').filter_map(|record| record.split_once(' ')).find(|(_, path)| Some(*path) == name);
+        last.is_some_and(|(fetched, _)| content(&file).is_ok_and(|found| found.as_deref() == Some(fetched)))
+    })
+}
+
 /// Returns the [`JobOutput::content`] of what is at a path; `None` if it is neither a file nor a link.
 fn content(path: &Path) -> io::Result<Option<String>> {
     let meta = fs::symlink_metadata(path)?;

@@ -84,7 +84,8 @@ impl EndedNotebook<'_> {
 /// in both places.
 async fn fetch_written(id: &str, of_job: &Target, root: &Path, context: &Context) -> Option<Document<FetchDocument>> {
     let Context { fleet, events, .. } = context;
-    let written = FetchOptions { only_new: true, force: false };
+    let inventory_files = of_job.inventory.own_files();
+    let written = FetchOptions { only_new: true, force: false, inventory_files: &inventory_files };
     let mut fetched = after(of_job, fleet, id, root, written, events).await;
     if let Err(Error::Check { .. }) = &fetched {
         let elsewhere = elsewhere(id, root);

@@ -2,9 +2,9 @@
 # Variables: jobs_dir, id, names (in the job's directory, separated by spaces), origin (the path of the file with the project's origin,
 # printed as `origin`).
 file() { # NAME PATH
-  regular "$2" || return 0
   # a file that is removed meanwhile is no error
-  text=$(base64 -w 0 "$2") || { [ ! -e "$2" ]; return; }
+  open_regular "$2" || return 0
+  text=$(base64 -w 0 <&5) || return
   printf '%s %s\n' "$1" "$text"
 }
 enter "$id" || exit

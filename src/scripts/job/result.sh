@@ -4,4 +4,5 @@ set -eu
 umask 077
 enter "$id"
 regular result.json || printf '%s\n' "$result" | put result.json
-cat result.json
+open_regular result.json
+cat <&5

@@ -1,4 +1,4 @@
-# Prepended to the scripts in upload, fetch/list.sh and upload/copy.sh; `busy` and `merge` need node/marked.sh before it.
+# Prepended to the scripts in upload and to fetch/list.sh; `busy` and `merge` need node/marked.sh before it.
 # Arguments: projects_dir, name, cluster, and those of the script that follows. Standard input carries the project's files, so these
 # scripts are passed as an argument to sh.
 #

@@ -1,4 +1,4 @@
-# Follows upload/common.sh. One more argument: the id of a job. Writes a tar stream of the files that were uploaded for the job, as they
+# Follows fetch/below.sh and upload/common.sh. One more argument: the id of a job. Writes a tar stream of the files that were uploaded for the job, as they
 # are now, without the outputs of jobs.
 id=$4
 work=$name list=$known/shipped
@@ -7,4 +7,4 @@ if [ -d "$name+$id" ]; then work=$name+$id list=$known/shipped+$id; fi
   echo "$projects/$list is missing" >&2
   exit 1
 }
-{ names <"$list" || abort; } | tar --create --file=- --no-recursion --hard-dereference --directory="$work" --null --files-from=-
+{ names <"$list" || abort; } | send_below "$work"

@@ -25,9 +25,9 @@ fn sh(script: &str, args: &[&str], input: &[u8]) -> Vec<u8> {
 /// The outputs of the job `j1` in the projects' directory `root`.
 fn found(root: &str) -> NodeOutputs {
     let mut found = NodeOutputs::parse(&sh(LIST, &[root, "p", "lab", "j1"], b""));
-    let names: String = found.files().map(|(name, _)| format!("{name}\0")).collect();
+    let names = names(found.files().map(|(name, _)| name));
     if let Some(directory) = &found.directory {
-        let hashed = sh(HASH, &[&format!("{root}/{directory}")], names.as_bytes());
+        let hashed = sh(HASH, &[&format!("{root}/{directory}")], &names);
         found.add_hashes(&hashed);
     }
     found
@@ -89,7 +89,7 @@ fn unpacked(files: &[(&str, &[u8])], change: impl FnOnce(&std::path::Path)) -> (
         })
         .collect();
     change(&there);
-    let names: Vec<u8> = downloads.iter().flat_map(|download| [name_in_tar(download), vec![0]].concat()).collect();
+    let names = names(downloads.iter().map(|download| &*download.name));
     let mut command = Command::new("sh");
     command.args(["-c", SEND, "sh"]).arg(&there).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -228,4 +228,109 @@ fn a_name_without_an_end_is_not_read_into_memory() {
         let error = unpack(stream(), &[], &target).1.unwrap_err();
         assert_eq!(error.to_string(), "the node sends a name that is too long");
     }
+}
+
+/// A project with files in `d` and `d/e`, and a directory elsewhere with files of the same names and contents, which a
+/// link may lead to.
+fn project_and_elsewhere(dir: &std::path::Path) {
+    for (top, secret) in [("root/p/d", "x"), ("elsewhere", "x")] {
+        fs::create_dir_all(dir.join(top).join("e")).unwrap();
+        fs::write(dir.join(top).join("a"), secret).unwrap();
+        fs::write(dir.join(top).join("e/b"), secret).unwrap();
+    }
+}
+
+/// What a rank may do to the project between two steps of `fetch`.
+fn exchange(dir: &std::path::Path, what: &str) {
+    let (there, elsewhere) = (dir.join("root/p"), dir.join("elsewhere"));
+    fs::rename(there.join(what), there.join("moved")).unwrap();
+    symlink(elsewhere.join(what.strip_prefix("d/").unwrap_or_default()), there.join(what)).unwrap();
+}
+
+#[test]
+fn no_link_that_replaces_a_directory_or_a_file_is_followed() {
+    for (what, left) in [("d", vec![]), ("d/e", vec!["d/a"]), ("d/a", vec!["d/e/b"])] {
+        let dir = tempfile::tempdir().unwrap();
+        project_and_elsewhere(dir.path());
+        let root = dir.path().join("root");
+        let listed = NodeOutputs::parse(&sh(LIST, &[root.to_str().unwrap(), "p", "lab", "j1"], b""));
+        let outputs = found(root.to_str().unwrap()).outputs;
+        assert_eq!(outputs.keys().collect::<Vec<_>>(), ["d/a", "d/e/b"]);
+        exchange(dir.path(), what);
+        let top = root.join("p");
+        let mut hashed = listed.clone();
+        hashed.add_hashes(&sh(HASH, &[top.to_str().unwrap()], &names(listed.files().map(|(name, _)| name))));
+        assert_eq!(hashed.outputs.keys().collect::<Vec<_>>(), left, "hashes, {what}");
+        let downloads: Vec<Download> = outputs
+            .into_iter()
+            .map(|(name, output)| Download { path: name.clone(), node: "n1".into(), name, output, uploaded: None })
+            .collect();
+        let mut send = Command::new("sh")
+            .args(["-c", SEND, "sh"])
+            .arg(&top)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        send.stdin.take().unwrap().write_all(&names(downloads.iter().map(|download| &*download.name))).unwrap();
+        let output = send.wait_with_output().unwrap();
+        let target = TargetDirectory::open(&dir.path().join("here")).unwrap();
+        let (placed, unpacked) = unpack(&output.stdout[..], &downloads, &target);
+        unpacked.unwrap();
+        assert_eq!(placed.iter().collect::<Vec<_>>(), left, "{what}");
+        // a link itself is no failure: it is sent as a link, and left out here
+        assert_eq!(output.status.code(), Some(if what == "d/a" { 0 } else { 2 }), "{what}");
+    }
+}
+
+#[test]
+fn a_project_is_copied_without_what_a_link_leads_to() {
+    let dir = tempfile::tempdir().unwrap();
+    project_and_elsewhere(dir.path());
+    let root = dir.path().join("root");
+    uploaded(&root.join(".p@lab"), "shipped", &[("d/a", "x"), ("d/e/b", "x")]);
+    let copy = || {
+        let mut copy = Command::new("sh");
+        copy.args(["-c", COPY, "sh"]).arg(&root).args(["p", "lab", "j1"]).output().unwrap()
+    };
+    let names_of = |stream: &[u8]| {
+        let mut archive = TarStream::new(stream);
+        let entries = archive.entries().unwrap();
+        entries.map(|entry| entry.unwrap().path().unwrap().display().to_string()).collect::<Vec<_>>()
+    };
+    let whole = copy();
+    assert!(whole.status.success(), "{whole:?}");
+    assert_eq!(names_of(&whole.stdout), ["./d/a", "./d/e/b"]);
+    exchange(dir.path(), "d/e");
+    let part = copy();
+    assert_eq!(part.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&part.stderr).contains("./d/e: it leads out of the project"), "{part:?}");
+    assert_eq!(names_of(&part.stdout), ["./d/a"]);
+}
+
+#[test]
+fn directories_of_any_name_and_many_files_arrive() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    let odd = ["a & b", "back\\1\\", "p|q;r", "new\nline\n", "-x", "~", "*", "[.]", "$(x)"];
+    for directory in odd {
+        fs::create_dir_all(root.join("p").join(directory).join("deep")).unwrap();
+        fs::write(root.join("p").join(directory).join("deep/f"), directory).unwrap();
+        symlink("./.", root.join("p").join(directory).join("link")).unwrap();
+    }
+    for number in 0..450 {
+        fs::write(root.join(format!("p/{number}")), format!("{number}")).unwrap();
+    }
+    let outputs = found(root.to_str().unwrap()).outputs;
+    assert_eq!(outputs.len(), 450 + 2 * odd.len());
+    let downloads: Vec<Download> = outputs
+        .into_iter()
+        .map(|(name, output)| Download { path: name.clone(), node: "n1".into(), name, output, uploaded: None })
+        .collect();
+    let stream =
+        sh(SEND, &[root.join("p").to_str().unwrap()], &names(downloads.iter().map(|download| &*download.name)));
+    let target = TargetDirectory::open(&dir.path().join("here")).unwrap();
+    let (placed, unpacked) = unpack(&stream[..], &downloads, &target);
+    unpacked.unwrap();
+    assert_eq!(placed.len(), downloads.len());
 }
