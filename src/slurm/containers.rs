@@ -87,6 +87,7 @@ pub fn container(cluster: &Cluster, observed: &ObservedNode, image: &str, socket
     // not one of hvdctl's own mounts, whose labels Podman changes
     container.spec.extra_mounts = vec![mount(socket, SOCKET)];
     container.spec.devices = Vec::new();
+    container.spec.cap_add = Some(Vec::new());
     container.env = vec![format!("SLURM_CONF={directory}/slurm.conf")];
     container
 }
