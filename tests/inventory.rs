@@ -150,6 +150,7 @@ interface = "eth0"
 mounts = ["/data:/data:ro", { source = "/s:1", target = "/scratch" }]
 devices = ["/dev/infiniband", "/dev/a:/dev/b:rm"]
 ulimits = { memlock = -1, nofile = { soft = 1024, hard = 4096 } }
+cap_add = ["NET_RAW"]
 env = { NCCL_DEBUG = "INFO", OMP_NUM_THREADS = 4 }
 env_file = "secrets.env"
 [groups]
@@ -171,6 +172,7 @@ interface = "ib0.8001"
 mounts = []
 devices = ["/dev/c:r"]
 ulimits = { stack = 1 }
+cap_add = ["SYS_PTRACE", "NET_ADMIN"]
 env = { NCCL_DEBUG = "", B = "x" }
 env_file = "/e"
 master = true
@@ -239,6 +241,7 @@ master = true
             devices: vec![device("/dev/infiniband", "/dev/infiniband", "rwm"), device("/dev/a", "/dev/b", "rm")],
             activate: Vec::new(),
             ulimits: [limit("memlock", -1, -1), limit("nofile", 1024, 4096)].into(),
+            cap_add: vec!["NET_RAW".into()],
             env: [variable("NCCL_DEBUG", "INFO"), variable("OMP_NUM_THREADS", "4")].into(),
             env_file: Some("/etc/hvdctl/secrets.env".into()),
         },
@@ -263,6 +266,7 @@ master = true
             devices: vec![device("/dev/c", "/dev/c", "r")],
             activate: Vec::new(),
             ulimits: [limit("memlock", -1, -1), limit("nofile", 1024, 4096), limit("stack", 1, 1)].into(),
+            cap_add: vec!["SYS_PTRACE".into(), "NET_ADMIN".into()],
             env: [variable("B", "x"), variable("NCCL_DEBUG", ""), variable("OMP_NUM_THREADS", "4")].into(),
             env_file: Some("/e".into()),
         },
@@ -488,7 +492,7 @@ inventory.toml: 4 faults
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
 (known: host, name, user, ssh_port, identity, jump, engine, gpus, slots, address, interface, owner, host_key, master, mounts, \
-devices, ulimits, activate, env, env_file)
+devices, ulimits, cap_add, activate, env, env_file)
     9 | gpu = 1
       | ^^^
   inventory.toml:10:9: node.slots: expected a number of slots from 1 to 1024, found \"1\"

@@ -11,27 +11,26 @@ use super::{Context, Outcome};
 use crate::cli;
 use crate::error::Error;
 use crate::event::Message;
-use crate::inventory::{Bind, LauncherName};
+use crate::inventory::{Bind, Cluster, LauncherName};
 use crate::job::supervision::WatchOptions;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::launch::{self, Launcher, env_file};
-use crate::random;
 use crate::record::frames::Frame;
-use crate::secret::Secret;
 use crate::slurm;
 use crate::start::in_worker::{check_launcher, check_modules};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ProjectRequest, ResourceRequest};
 use crate::sync::project;
 use end::EndedNotebook;
-use page::{Page, local_port};
+use page::{Page, listen};
 use std::time::Duration;
 
 /// What every rank of the job runs, and what its cells use.
 const PROGRAM: &str = "notebook.py";
 const NOTEBOOK: &str = include_str!("../scripts/notebook/notebook.py");
-/// The variable by which JupyterLab gets its token.
-const TOKEN: &str = "HVDCTL_NOTEBOOK_TOKEN";
+/// JupyterLab with a token that can be changed, and what leads to it.
+const SERVER: &str = include_str!("../scripts/notebook/server.py");
+const TUNNEL: &str = include_str!("../scripts/node/tunnel.py");
 const WITHOUT_JUPYTER: &str =
     "add this line to hvdctl.toml of the project: setup = [\"python3 -m pip install jupyterlab\"]";
 
@@ -41,9 +40,9 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     if std::env::home_dir().is_some_and(|home| home == root) {
         return Err(Error::usage("the project is your home directory", "name the directory of a project"));
     }
-    let port = local_port(options.port.map(Into::into))?;
+    let listener = listen(options.port.map(Into::into))?;
     if let Some(job) = &options.attach {
-        return again::run(options, job, &root, context).await;
+        return again::run(options, job, &root, listener, context).await;
     }
     let command = project::command(&root, vec!["python3".into()])?;
     let (title, command, of_project) = (Some(options.name.clone()), command.argv, command.launcher);
@@ -55,21 +54,26 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     }
     // it waits for its user
     context.target.inventory.cluster.stall_warning = Duration::ZERO;
-    let (root, token) = (project.root.clone(), random::token());
-    let job = job_options(options, launcher, &token, context)?;
+    let root = project.root.clone();
+    let job = job_options(options, launcher, context)?;
     let mut plan = job_start::plan(project.program(context.target.nodes()), job, Allocating::WhenFree, context).await?;
     check(&plan, context).await?;
     let controller = options.launching.controller(context.target.cluster().controller);
     check_by_hand(&plan, launch::launcher(launcher, controller), context).await?;
-    let transport = &plan.hosts.launcher.observed.member.transport;
-    let listen = if transport.is_here() { port } else { 0 };
-    let description = plan.by_hand((launcher, controller), PROGRAM, listen)?;
-    plan.program.files = vec![(PROGRAM, NOTEBOOK.into()), ("notebook.json", description.into())];
-    let program = format!("{}/{}/{PROGRAM}", context.target.cluster().jobs_dir, plan.id);
+    let description = plan.by_hand((launcher, controller), PROGRAM)?;
+    plan.program.files = vec![
+        (PROGRAM, NOTEBOOK.into()),
+        ("notebook_server.py", SERVER.into()),
+        ("tunnel.py", TUNNEL.into()),
+        ("notebook.json", description.into()),
+    ];
+    let program = program(context.target.cluster(), &plan.id);
     plan.program.command = ["python3", &program, "serve"].map(Into::into).to_vec();
 
-    let here = options.port.map(Into::into);
-    let page = Page { here, token: &token, open: options.open, master: &plan.hosts.launcher.observed.member };
+    let observed = &plan.hosts.launcher.observed;
+    let (runtime, container) = (observed.runtime.engine.clone(), plan.container.name.clone());
+    let page =
+        Page { listener, open: options.open, transport: &observed.member.transport, runtime, container, program };
     let job = async |on_frame: &mut dyn FnMut(&str, &Frame)| job_start::start(&plan, context, on_frame).await;
     let ended = page.while_open(job, context).await;
     let nodes = plan.hosts.observed().map(|observed| observed.name().to_owned());
@@ -84,17 +88,16 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     notebook.finish(ended, context).await
 }
 
+/// Returns the path of the notebook's program on the nodes.
+fn program(cluster: &Cluster, job: &str) -> String {
+    format!("{}/{job}/{PROGRAM}", cluster.jobs_dir)
+}
+
 /// Returns how the job is run.
-fn job_options(
-    options: &cli::Notebook,
-    by_hand: LauncherName,
-    token: &str,
-    context: &Context,
-) -> Result<JobOptions, Error> {
-    let mut env = env_file::given(options.env_file.as_deref(), &options.env)?;
+fn job_options(options: &cli::Notebook, by_hand: LauncherName, context: &Context) -> Result<JobOptions, Error> {
+    let env = env_file::given(options.env_file.as_deref(), &options.env)?;
     let controller = options.launching.controller(context.target.cluster().controller);
     launch::launcher(by_hand, controller).check_variables(env.keys().map(String::as_str))?;
-    env.insert(TOKEN.to_owned(), Secret::plain(token));
     let ranks = options.gpus_per_node.filter(|per_node| *per_node == 0).map(|_| RankCount::exactly(1));
     let verbose = context.verbose;
     let check = job_start::options_of_check(None, &options.launching, Duration::ZERO, context)?;

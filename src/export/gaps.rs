@@ -66,7 +66,7 @@ pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result
 /// any.
 fn unused_under_slurm<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<String> {
     let fields = |node: &Node| {
-        let Container { mounts, devices, ulimits, activate, env, env_file } = &node.container;
+        let Container { mounts, devices, ulimits, cap_add, activate, env, env_file } = &node.container;
         let set = [
             (node.address.is_some(), "address"),
             (node.interface.is_some(), "interface"),
@@ -75,6 +75,7 @@ fn unused_under_slurm<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<Strin
             (!mounts.is_empty(), "mounts"),
             (!devices.is_empty(), "devices"),
             (!ulimits.is_empty(), "ulimits"),
+            (!cap_add.is_empty(), "cap_add"),
             (!activate.is_empty(), "activate"),
             (!env.is_empty(), "env"),
             (env_file.is_some(), "env_file"),
@@ -89,7 +90,7 @@ fn unused_under_slurm<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<Strin
 
 fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {
     let Node { address, interface, gpus, container, .. } = node;
-    let Container { mounts, devices, ulimits, .. } = container;
+    let Container { mounts, devices, ulimits, cap_add, .. } = container;
     let is_for_pods = to == OtherScheduler::Kubernetes;
     let mut gaps = Vec::new();
     let mut add = |setting: String, instead, matters| gaps.push(Gap { setting, instead, matters });
@@ -126,6 +127,13 @@ fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {
             (false, _) => "Slurm sets limits (PropagateResourceLimits)",
         };
         add(format!("ulimits.{name}"), instead, false);
+    }
+    for name in cap_add {
+        let instead = match is_for_pods {
+            true => "set securityContext.capabilities of the containers, if the cluster allows it",
+            false => "processes have the rights of their user",
+        };
+        add(format!("cap_add {name}"), instead, false);
     }
     if let Gpus::List(list) = gpus {
         let instead = if is_for_pods { "Kubernetes chooses GPUs itself" } else { "Slurm chooses GPUs itself" };

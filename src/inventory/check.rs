@@ -166,6 +166,14 @@ rules! {
         rttime, sigpending, stack)", 10,
         "^(?:core|cpu|data|fsize|locks|memlock|msgqueue|nice|nofile|nproc|rss|rtprio|rttime|sigpending|stack)$", |_| Ok(());
 
+    /// A capability of Linux (capabilities(7)), as Docker names it.
+    pub(super) CAPABILITY: "a capability as in capabilities(7), without CAP_, like \"NET_RAW\"", 18,
+        "^(?:AUDIT_CONTROL|AUDIT_READ|AUDIT_WRITE|BLOCK_SUSPEND|BPF|CHECKPOINT_RESTORE|CHOWN|DAC_OVERRIDE\
+         |DAC_READ_SEARCH|FOWNER|FSETID|IPC_LOCK|IPC_OWNER|KILL|LEASE|LINUX_IMMUTABLE|MAC_ADMIN|MAC_OVERRIDE|MKNOD\
+         |NET_ADMIN|NET_BIND_SERVICE|NET_BROADCAST|NET_RAW|PERFMON|SETFCAP|SETGID|SETPCAP|SETUID|SYSLOG|SYS_ADMIN\
+         |SYS_BOOT|SYS_CHROOT|SYS_MODULE|SYS_NICE|SYS_PACCT|SYS_PTRACE|SYS_RAWIO|SYS_RESOURCE|SYS_TIME\
+         |SYS_TTY_CONFIG|WAKE_ALARM)$", |_| Ok(());
+
     /// A mount, `SOURCE:TARGET`, with `:ro` or `:rw` behind it.
     pub(super) MOUNT: "a mount like \"/data:/data:ro\" or { source = \"/data\", target = \"/data\", read_only = true }",
         2010, "^(/[^:]*):(/[^:]*)(?::(ro|rw))?$", |_| Ok(());

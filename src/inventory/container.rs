@@ -1,4 +1,4 @@
-//! Settings of a node's containers in addition to the image: mounts, devices, limits.
+//! Settings of a node's containers in addition to the image: mounts, devices, limits, capabilities.
 
 use super::check::{Checked, DEVICE, MOUNT, absolute, refuse_if};
 use crate::paths::{CONTAINER_SSH, WORKSPACE};

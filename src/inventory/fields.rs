@@ -243,6 +243,9 @@ tables! {
         /// Limits of the processes in the containers, by name. RDMA needs memlock = -1. Ranks get the hard limit of
         /// nofile as their soft one, unless it is set here.
         ulimits: BTreeMap<String, container::Ulimit> = BTreeMap::new(), Table(&check::LIMIT, &Limit);
+        /// Capabilities of the containers in addition to Docker's default ones without NET_RAW, like "NET_RAW" or
+        /// "SYS_PTRACE".
+        cap_add: Vec<String> = Vec::new(), List(&Text(&check::CAPABILITY));
         /// With `runtime = "process"`: lines of bash that set up the environment of ranks, like "module load CUDA" or
         /// "source ~/venv/bin/activate". A login shell runs them when `up` or a job starts.
         activate: Vec<String> = Vec::new(), List(&Text(&check::LINE));

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 const OF_CONTAINERS: [&str; 4] = ["image", "pull", "engine", "shm_size"];
 
 /// Such fields of a node.
-const OF_A_NODES_CONTAINERS: [&str; 4] = ["engine", "mounts", "devices", "ulimits"];
+const OF_A_NODES_CONTAINERS: [&str; 5] = ["engine", "mounts", "devices", "ulimits", "cap_add"];
 
 /// Where the programs of a worker or a launcher find what hvdctl gives them. For containers these are mounts and
 /// directories of the container; a process has the node's own directories.
@@ -207,7 +207,12 @@ mod tests {
             let fault = read(&format!("runtime = \"process\"\n{field}"), "").unwrap_err();
             assert!(fault.contains("there are no containers"), "{fault}");
         }
-        for field in ["mounts = [\"/a:/b\"]", "devices = [\"/dev/fuse\"]", "ulimits = { memlock = -1 }"] {
+        for field in [
+            "mounts = [\"/a:/b\"]",
+            "devices = [\"/dev/fuse\"]",
+            "ulimits = { memlock = -1 }",
+            "cap_add = [\"NET_RAW\"]",
+        ] {
             let fault = read("runtime = \"process\"", field).unwrap_err();
             assert!(fault.contains(field.split(' ').next().unwrap()) && fault.contains("no containers"), "{fault}");
         }

@@ -272,6 +272,12 @@ node.ulimits: a number, -1 for no limit, or { soft = 1024, hard = 4096 }
   { nofile = { soft = 2, hard = 3, x = 1 } } -> +11 a table; it needs the numbers `soft` and `hard`
 node.ulimits: the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending, stack)
   { mem = 1 } -> +2 "mem"
+node.cap_add: a list of at most 64, each a capability as in capabilities(7), without CAP_, like "NET_RAW"
+  "NET_RAW" -> "NET_RAW"
+node.cap_add: a capability as in capabilities(7), without CAP_, like "NET_RAW"
+  ["CAP_NET_RAW"] -> +1 "CAP_NET_RAW"
+  ["net_raw"] -> +1 "net_raw"
+  ["ALL"] -> +1 "ALL"
 node.activate: a list of at most 64, each a line of bash
   "x" -> "x"
 node.activate: a line of bash

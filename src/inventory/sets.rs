@@ -108,6 +108,7 @@ fn entries_of_lists_are_there_once_and_apart_from_the_jobs_directory() {
         ("gpus = [1, '1']", "5:12: node.gpus: duplicate entry \"1\""),
         ("mounts = ['/a:/c', '/b:/c']", "5:20: node.mounts: duplicate entry \"/c\""),
         ("devices = ['/dev/a', '/dev/b:/dev/a']", "5:22: node.devices: duplicate entry \"/dev/a\""),
+        ("cap_add = ['NET_RAW', 'NET_RAW']", "5:23: node.cap_add: duplicate entry \"NET_RAW\""),
         (
             "mounts = ['/a:/opt/horovod/jobs/x']",
             "5:10: node.mounts: \"/opt/horovod/jobs/x\" in the container is reserved for hvdctl",

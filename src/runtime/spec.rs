@@ -138,6 +138,10 @@ pub struct Spec {
     /// Limits of the processes by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ulimits: BTreeMap<String, Ulimit>,
+    /// Capabilities in addition to Docker's default ones without `NET_RAW`; `None` for processes, and in containers of
+    /// hvdctl 0.2.0, which had `NET_RAW`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap_add: Option<Vec<String>>,
     /// Size of `/dev/shm` in bytes.
     pub shm_size: u64,
 }
@@ -210,6 +214,7 @@ impl Spec {
             ("data", differ(&["data"])),
             ("devices", differ(&["devices"])),
             ("ulimits", differ(&["ulimits"])),
+            ("capabilities", differ(&["cap_add"])),
             ("shm", differ(&["shm_size"])),
         ];
         parts.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned()).collect()
@@ -241,6 +246,7 @@ impl ContainerSpec {
             data: Vec::new(),
             devices: node.container.devices.clone(),
             ulimits: node.container.ulimits.clone(),
+            cap_add: cluster.has_engine().then(|| node.container.cap_add.clone()),
             shm_size: cluster.shm_size,
         };
         let (cluster, env) = (cluster.name.clone(), Vec::new());

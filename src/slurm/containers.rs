@@ -102,6 +102,7 @@ pub fn containers(
         container.spec.mounts = mounts;
         container.spec.extra_mounts = Vec::new();
         container.spec.devices = Vec::new();
+        container.spec.cap_add = Some(Vec::new());
         container.env = vec![format!("SLURM_CONF={slurm_conf}")];
         container
     };

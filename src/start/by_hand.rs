@@ -20,8 +20,6 @@ struct ByHand {
     nodes: Vec<LaunchNode>,
     /// The port of the workers' sshd.
     port: u16,
-    /// The port on which JupyterLab is to listen; 0: a free one.
-    listen: u16,
     /// What is started where.
     commands: Vec<LaunchCommand>,
     /// The environment of the launcher.
@@ -63,7 +61,7 @@ struct LaunchCommand {
 
 impl JobPlan {
     /// Returns `notebook.json`: how this launcher starts `program`, a file of the job's directory, on all slots of the
-    /// job. JupyterLab is to `listen` on this port; 0: on a free one.
+    /// job.
     ///
     /// # Errors
     /// Interfaces that the launcher cannot use, and no free port.
@@ -71,7 +69,6 @@ impl JobPlan {
         &self,
         (name, controller): (LauncherName, Controller),
         program: &'static str,
-        listen: u16,
     ) -> Result<String, Error> {
         let cluster = &self.workers.of_job(&self.inventory).cluster;
         let by_hand = launcher(name, controller);
@@ -105,7 +102,6 @@ impl JobPlan {
         let description = ByHand {
             nodes: self.hosts.all().map(node).collect(),
             port: cluster.port,
-            listen,
             commands: commands
                 .map(|command| LaunchCommand {
                     node: number(&command.node),

@@ -7,6 +7,7 @@ mod connections;
 mod dialogue;
 mod prelude;
 mod process;
+mod reach;
 mod root;
 mod script;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
 use crate::inventory::{Cluster, EngineChoice, Node};
 use crate::model::engine::EngineName;
+use crate::secret::Secret;
 use crate::text::failure::is_from_runtime;
 use crate::trace;
 use crate::transport::access::EngineFault;
@@ -28,15 +30,20 @@ use connections::Connections;
 pub use dialogue::Dialogue;
 use prelude::{LoginError, Prelude};
 pub use process::{Collected, Output, Process};
+pub use reach::Reach;
 pub use script::Script;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tunnel::Tunnel;
+
+/// The longest line with which a program says that it is ready.
+const MAX_READY: u64 = 64;
 
 /// How much a program is sent.
 #[derive(Debug, Clone, Copy)]
@@ -218,22 +225,34 @@ impl Transport {
         }
     }
 
-    /// Lets a port of this machine's 127.0.0.1 lead to a port of the node's, until the result is dropped. Returns
-    /// `None` on this machine itself, where a program can be reached at its own port.
+    /// Lets a port of this machine lead to a socket of the node until the result is dropped. `process` reads this line,
+    /// writes one when it is ready, and then passes connections on.
     ///
     /// # Errors
-    /// When the port here is in use, or the node cannot be reached. Whether its sshd allows it is known only when
-    /// something connects.
-    pub async fn reach(&self, here: u16, there: u16, operation: &str) -> Result<Option<Forward>, NodeError> {
-        match &self.channel {
-            Channel::Ssh(connections) => {
-                let reach = connections.reach((here, there), operation);
-                trace::operation(&self.node, "ssh", operation, reach).await.map(Some)
-            }
-            Channel::Local => Ok(None),
-            #[cfg(test)]
-            Channel::Scripted(_) => Ok(None),
+    /// When the program ends before, with what it has printed, or is not ready in time.
+    pub async fn reach(
+        &self,
+        listener: TcpListener,
+        mut process: Process,
+        line: &Secret,
+        operation: &str,
+    ) -> Result<Reach, NodeError> {
+        let errors = process.collect_stderr();
+        let mut output = BufReader::new(std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty())));
+        let ready = async {
+            process.stdin.write_all(line.expose().as_bytes()).await?;
+            process.stdin.write_all(b"\n").await?;
+            process.stdin.flush().await?;
+            let mut ready = String::new();
+            (&mut output).take(MAX_READY).read_line(&mut ready).await.map(|_| ready)
+        };
+        let is_ready = self.in_time(ready, operation, self.limit).await?.is_ok_and(|line| line == "ready\n");
+        if !is_ready {
+            let printed = timeout(self.limit, errors).await.ok().and_then(Result::ok).unwrap_or_default();
+            let cause = printed.trim().lines().next_back().unwrap_or("the program has ended");
+            return Err(NodeError::failed(&self.node, operation, cause));
         }
+        Ok(Reach::open(listener, process, output))
     }
 
     /// Returns whether the node is this machine.

@@ -207,6 +207,7 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::inventory::{Device, Inventory, Ulimit};
+    use crate::runtime::spec::Spec;
     use serde_json::json;
 
     #[test]
@@ -314,7 +315,7 @@ mod tests {
         let probes = base.command.iter().position(|word| word == "ClientAliveInterval=15").unwrap();
         assert_eq!((at(probes - 1), at(probes + 1), at(probes + 2)), ("-o", "-o", "ClientAliveCountMax=3"));
         // `up` would recreate every worker if this changed
-        assert_eq!(base.hash(), "88f867792ad7");
+        assert_eq!(base.hash(), "f7b07e293aad");
         // what concerns a job alone is no part of the cluster's worker
         cluster.worker_idle = Duration::from_secs(5);
         cluster.restart_pause = Duration::ZERO;
@@ -378,11 +379,29 @@ mod tests {
         container.mounts.push(Mount { source: "/data".into(), target: "/data".into(), read_only: true });
         container.devices.push(Device { source: "/dev/a".into(), target: "/dev/a".into(), permissions: "rwm".into() });
         container.ulimits.insert("memlock".into(), Ulimit { soft: -1, hard: -1 });
+        container.cap_add.push("NET_RAW".into());
         container.env.insert("A".into(), "1".into());
         let more = made(&nodes[0], GpuRequest::All);
-        assert_eq!(more.differences(&json), ["mounts", "devices", "ulimits"]);
+        assert_eq!(more.differences(&json), ["mounts", "devices", "ulimits", "capabilities"]);
         assert!(more.differences(&more.json()).is_empty());
         assert_ne!(more.hash(), plain.hash());
         assert!(json!(more).get("env").is_none(), "the environment is the jobs', not the containers'");
+    }
+
+    #[test]
+    fn a_worker_that_reads_packets_is_recreated_and_one_of_processes_is_not() {
+        let Inventory { mut cluster, nodes, .. } = Inventory::local("here", "some/image:1");
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let made = |cluster: &Cluster| ContainerSpec::worker(cluster, &nodes[0], GpuRequest::All, address).spec;
+        let without = |spec: &Spec| {
+            let mut labels = json!(spec);
+            labels.as_object_mut().unwrap().remove("cap_add");
+            labels.to_string()
+        };
+        let worker = made(&cluster);
+        assert_eq!(worker.differences(&without(&worker)), ["capabilities"], "of hvdctl 0.2.0");
+        cluster.runtime = RuntimeChoice::Process;
+        let worker = made(&cluster);
+        assert!(worker.differences(&without(&worker)).is_empty() && !worker.json().contains("cap_add"));
     }
 }

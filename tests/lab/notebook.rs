@@ -9,10 +9,16 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::SystemTime;
 
-/// What `python3 -m jupyterlab` runs. It reads the configuration that hvdctl writes, and a request to /cell runs its body.
+/// What `python3 -m jupyterlab` runs. It reads the configuration that hvdctl writes, and a request to /cell runs its body. hvdctl gives
+/// it another token as it does with JupyterLab's server.
 const JUPYTERLAB: &str = r#"
-import http.server, json, subprocess, sys
+import http.server, json, os, socket, socketserver, subprocess, sys, types
 config = json.load(open(sys.argv[1].split("=", 1)[1]))["ServerApp"]
+class ServerApp:
+    web_app = types.SimpleNamespace(settings=config)
+    instance = classmethod(lambda cls: cls)
+sys.modules["jupyter_server"] = types.ModuleType("jupyter_server")
+sys.modules["jupyter_server.serverapp"] = types.SimpleNamespace(ServerApp=ServerApp)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         known = self.headers.get("Authorization") == "token " + config["token"]
@@ -25,7 +31,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
-http.server.ThreadingHTTPServer((config["ip"], config["port"]), Handler).serve_forever()
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    def get_request(self):
+        return super().get_request()[0], ("local", 0)
+os.umask(0o177)
+Server(config["sock"], Handler).serve_forever()
 "#;
 const PLACE: &str = "/opt/hvdctl-test/jupyterlab";
 
@@ -102,8 +113,12 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     late.set_modified(SystemTime::now() + s(7200)).unwrap();
     let notebook = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "env", "-e", "SECRET=hush"]);
 
-    // the node's other users reach the port, and are refused
+    // whoever else reaches the port of this machine is refused
     assert!(notebook.ask("/api/contents", "", "").contains(" 403 "));
+    // on the node nothing listens, and the socket is behind a closed directory
+    assert_eq!(on("node1", "ss -Hltnp | grep -c notebook_server; :"), "0\n");
+    let socket = "docker exec hmaster sh -c 'stat -c %a%F /tmp/hvdctl-*/jupyter.sock; stat -c %a /tmp/hvdctl-*'";
+    assert_eq!(on("node1", socket), "600socket\n700\n");
     assert_eq!(
         on("node1", &format!("ps -eo args | grep -c '[{}]{}'; :", &notebook.token[..1], &notebook.token[1..])),
         "0\n"
@@ -197,7 +212,8 @@ fn a_notebook_is_opened_again_and_its_files_are_in_the_project_at_the_end() {
         "notebook --attach",
     ]);
     let again = Notebook::open(&lab, project.to_str().unwrap(), &["--attach", "notebook"]);
-    assert_eq!(again.token, token);
+    assert_ne!(again.token, token);
+    assert!(again.ask("/api/contents", &token, "").contains(" 403 "), "the old token is refused");
     assert!(again.cell("cat both.txt").contains("of the cell\n"));
     lab.hvdctl(&["stop"]).code(0);
     again.running.end(s(60)).code(0);

@@ -1,21 +1,27 @@
 //! `notebook --attach`.
 
-use super::TOKEN;
 use super::end::EndedNotebook;
 use super::page::Page;
+use super::program;
 use crate::cli;
 use crate::commands::{Context, Outcome};
 use crate::error::Error;
 use crate::job::supervision::WatchOptions;
-use crate::job::{manage, node_log, watch};
+use crate::job::{manage, watch};
 use crate::record::frames::Frame;
 use crate::record::list::Newest;
 use crate::sync::project;
-use serde_json::Value;
 use std::path::Path;
+use tokio::net::TcpListener;
 
 /// Opens the page of a notebook that runs.
-pub async fn run(options: &cli::Notebook, job: &str, root: &Path, context: &Context) -> Result<Outcome, Error> {
+pub async fn run(
+    options: &cli::Notebook,
+    job: &str,
+    root: &Path,
+    listener: TcpListener,
+    context: &Context,
+) -> Result<Outcome, Error> {
     let Context { target, fleet, events, session, verbose, .. } = context;
     let cancellation = &session.cancellation;
     let jobs = cancellation.run(manage::list(target, fleet, events)).await?;
@@ -35,14 +41,14 @@ pub async fn run(options: &cli::Notebook, job: &str, root: &Path, context: &Cont
             format!("name the directory of {own}, or leave the files on the nodes with --no-fetch"),
         ));
     }
-    let master = jobs.nodes_of(job)?.launcher;
-    let reading = node_log::read_file(&master, target.cluster(), &job.id, "env.json");
-    let env = cancellation.run(async { Ok(reading.await?) }).await?;
-    let Some(token) = serde_json::from_slice::<Value>(&env).ok().and_then(|env| env[TOKEN].as_str().map(str::to_owned))
-    else {
+    let nodes = jobs.nodes_of(job)?;
+    let program = program(target.cluster(), &job.id);
+    if !job.command.iter().any(|argument| argument.to_string() == program) {
         return no_notebook("is no notebook");
-    };
-    let page = Page { here: options.port.map(Into::into), token: &token, open: options.open, master: &master };
+    }
+    let (runtime, container) = cancellation.run(async { Ok(nodes.launcher_container().await?) }).await?;
+    let transport = &nodes.launcher.transport;
+    let page = Page { listener, open: options.open, transport, runtime, container, program };
     let watch = WatchOptions { output: *verbose > 0, launcher_output: *verbose > 1, ..WatchOptions::default() };
     let following = async |on_frame: &mut dyn FnMut(&str, &Frame)| {
         watch::attach(&jobs, job, watch, events, cancellation.signal(), on_frame).await

@@ -224,6 +224,7 @@ impl<'a> Deployment<'a> {
         relay.spec.command = [PROGRAM, ARGUMENT].map(str::to_owned).to_vec();
         relay.spec.extra_mounts = mount.into_iter().collect();
         relay.spec.devices.clear();
+        relay.spec.cap_add = Some(Vec::new());
         relay
     }
 

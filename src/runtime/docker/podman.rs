@@ -1,19 +1,20 @@
 //! Requests of Podman's own interface, for what its Docker-compatible one lacks: it knows no request for GPUs, and
 //! before Podman 5.3 no CDI names of devices.
 
-use super::request::{READS_PROCESSES, environment, uses_engine};
+use super::request::{PACKETS, capabilities, environment, is_without_packets, uses_engine};
 use crate::inventory::Ulimit;
 use crate::node::gpus::GpuRequest;
 use crate::paths::{DATA, WORKSPACE};
 use crate::runtime::spec::{ContainerSpec, Role};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// The path of the request that creates a container, in the oldest version of the interface that has all that is asked.
 pub(super) const CREATE: &str = "/v4.0.0/libpod/containers/create";
 
 /// What Docker lets root in a container do and Podman does not: sshd reports logins to the kernel's audit.
-const CAPABILITIES: [&str; 3] = ["CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_NET_RAW"];
+const CAPABILITIES: [&str; 2] = ["CAP_AUDIT_WRITE", "CAP_MKNOD"];
 
 /// SIGUSR1 on Linux.
 const SIGUSR1: u32 = 10;
@@ -61,7 +62,9 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
         "devices": devices.collect::<Vec<_>>(),
         "r_limits": spec.ulimits.iter().map(|(name, limit)| rlimit(name, limit)).collect::<Vec<_>>(),
         "shm_size": spec.shm_size,
-        "cap_add": CAPABILITIES,
+        "cap_add": CAPABILITIES.map(str::to_owned).into_iter().chain(capabilities(container)).collect::<BTreeSet<_>>(),
+        // Podman's own choice, which a node may set, may have it
+        "cap_drop": if is_without_packets(container) { &[PACKETS][..] } else { &[] },
         // Podman's default is 2048 processes and threads, Docker's is no limit: 0, because crun refuses -1
         "resource_limits": { "pids": { "limit": 0 } },
         "healthconfig": { "Test": ["NONE"] },
@@ -88,7 +91,6 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
     }
     if *role == Role::SlurmAgent {
         request["pidns"] = json!({ "nsmode": "host" });
-        request["cap_add"] = json!([CAPABILITIES.as_slice(), &[READS_PROCESSES]].concat());
     }
     request
 }
@@ -158,6 +160,19 @@ mod tests {
         assert_eq!(request["devices"], json!([{ "path": "nvidia.com/gpu=all" }]));
         assert_eq!(request["r_limits"], json!([{ "type": "memlock", "soft": u64::MAX, "hard": u64::MAX }]));
         assert_eq!(request["env"], json!({ "A": "b=c" }));
+        assert_eq!(request["cap_add"], json!(["CAP_AUDIT_WRITE", "CAP_MKNOD"]));
+        assert_eq!(request["cap_drop"], json!(["CAP_NET_RAW"]));
+        let given = |name: &str, role| {
+            let mut with = ContainerSpec { role, ..worker(GpuRequest::All) };
+            with.spec.cap_add = Some(vec![name.to_owned()]);
+            let request = podman_request(&with);
+            (request["cap_add"].clone(), request["cap_drop"].clone())
+        };
+        // Podman refuses what is both added and dropped
+        let both = json!(["CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_NET_RAW"]);
+        assert_eq!(given("NET_RAW", Role::Worker), (both, json!([])));
+        let of_slurm = json!(["CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_SYS_PTRACE"]);
+        assert_eq!(given("MKNOD", Role::SlurmAgent), (of_slurm, json!(["CAP_NET_RAW"])));
         assert_eq!((&request["remove"], request.get("stop_signal")), (&json!(false), None));
         assert_eq!(podman_request(&worker(GpuRequest::None))["env"], json!({ "NVIDIA_VISIBLE_DEVICES": "void" }));
         let master = ContainerSpec { role: Role::Master, ..worker(GpuRequest::None) };

@@ -74,7 +74,8 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             }),
             // it looks for the processes of jobs that are not its own
             pid_mode: (*role == Role::SlurmAgent).then(|| "host".into()),
-            cap_add: (*role == Role::SlurmAgent).then(|| vec![READS_PROCESSES.into()]),
+            cap_add: unless_empty(capabilities(container)),
+            cap_drop: is_without_packets(container).then(|| vec![PACKETS.into()]),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()
@@ -82,7 +83,22 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
 }
 
 /// Lets a program read the environment of processes that have other capabilities (proc(5), ptrace(2)).
-pub(super) const READS_PROCESSES: &str = "CAP_SYS_PTRACE";
+const READS_PROCESSES: &str = "CAP_SYS_PTRACE";
+
+/// Lets a program read what passes over every interface of its network (packet(7)), which is the node's here: also what
+/// other users' programs send each other over 127.0.0.1.
+pub(super) const PACKETS: &str = "CAP_NET_RAW";
+
+/// Returns the capabilities of a container in addition to the engine's default ones.
+pub(super) fn capabilities(container: &ContainerSpec) -> Vec<String> {
+    let of_inventory = container.spec.cap_add.iter().flatten().map(|name| format!("CAP_{name}"));
+    of_inventory.chain((container.role == Role::SlurmAgent).then(|| READS_PROCESSES.to_owned())).collect()
+}
+
+/// Returns whether a container does without [`PACKETS`], which engines give by default.
+pub(super) fn is_without_packets(container: &ContainerSpec) -> bool {
+    !capabilities(container).iter().any(|name| name == PACKETS)
+}
 
 /// Returns whether a container has the engine's socket.
 pub(super) fn uses_engine(container: &ContainerSpec) -> bool {
@@ -119,8 +135,44 @@ fn gpus(request: &GpuRequest) -> Option<DeviceRequest> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::Inventory;
+    use crate::inventory::{Inventory, Node};
     use crate::node::storage::PushedData;
+
+    /// Every role that a container has.
+    const ROLES: [Role; 8] = [
+        Role::Worker,
+        Role::Master,
+        Role::Shell,
+        Role::Helper,
+        Role::Setup,
+        Role::Relay,
+        Role::Slurm,
+        Role::SlurmAgent,
+    ];
+
+    #[test]
+    fn no_container_reads_packets_unless_the_inventory_gives_it_that_right() {
+        let Inventory { cluster, mut nodes, .. } = Inventory::local("here", "img");
+        let made = |node: &Node, role| {
+            let request = create_request(&ContainerSpec::new(&cluster, node, role, "x".into()));
+            let HostConfig { cap_add, cap_drop, privileged, .. } = request.host_config.unwrap();
+            assert_eq!(privileged, None);
+            (cap_add.unwrap_or_default(), cap_drop.unwrap_or_default())
+        };
+        let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for role in ROLES {
+            let own = if role == Role::SlurmAgent { text(&[READS_PROCESSES]) } else { Vec::new() };
+            assert_eq!(made(&nodes[0], role), (own, text(&["CAP_NET_RAW"])), "{role:?}");
+        }
+        nodes[0].container.cap_add = text(&["SYS_NICE"]);
+        assert_eq!(made(&nodes[0], Role::Worker), (text(&["CAP_SYS_NICE"]), text(&["CAP_NET_RAW"])));
+        nodes[0].container.cap_add = text(&["NET_RAW"]);
+        assert_eq!(made(&nodes[0], Role::Master), (text(&["CAP_NET_RAW"]), Vec::new()));
+        // the container in which hvdctl is root is started by the engine's command
+        let helper = include_str!("../../scripts/access/root_container.sh");
+        let runs = helper.lines().filter(|line| line.contains(" run ")).count();
+        assert_eq!((runs, helper.matches("--cap-drop NET_RAW").count()), (1, 1));
+    }
 
     #[test]
     fn the_body_is_what_docker_run_sends() {
@@ -165,7 +217,7 @@ mod tests {
         }
         let unstated = create_request(&worker(GpuRequest::Unstated));
         assert!(unstated.env.is_none() && unstated.host_config.unwrap().device_requests.is_none());
-        for role in [Role::Worker, Role::Master, Role::Shell, Role::Helper, Role::Setup, Role::Relay] {
+        for role in ROLES {
             let spec = ContainerSpec { role, env: vec!["A=b".into()], ..worker(GpuRequest::None) };
             let env = create_request(&spec).env.unwrap();
             assert_eq!(env.iter().any(|variable| variable == NO_GPU), role != Role::Setup, "{role:?}");

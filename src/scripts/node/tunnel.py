@@ -1,10 +1,14 @@
-"""Lets a port of this node lead to hvdctl where sshd forwards none (`AllowTcpForwarding no`): connections to it are passed on over standard
-input and output. hvdctl runs it as the login: `python3 -I -c PROGRAM`.
+"""Passes connections on over standard input and output. As a program it lets a port of this node lead to hvdctl where sshd forwards none
+(`AllowTcpForwarding no`); hvdctl runs it as the login: `python3 -I -c PROGRAM`. As a module (notebook.py) it lets hvdctl connect to a
+socket of this node.
 
-Standard output begins with the port, on 127.0.0.1, in a line. Behind it, and on standard input, are frames: the number of a connection,
+Standard output begins with a line: the port, on 127.0.0.1. Behind it, and on standard input, are frames: the number of a connection,
 the count of its next bytes, and these. Without bytes, the sender has ended its direction; a second one says that it takes nothing more
 either. Connection 0 does not exist: its frames say that hvdctl is there. The program ends with its standard input, or after SILENCE
-without a frame."""
+without a frame.
+
+hvdctl numbers the connections that it opens itself, and says how many bytes of each it has passed on: TAKEN added to the number, and
+four bytes. At most WINDOW are on their way, so that a connection that takes nothing keeps none of the others waiting."""
 import os
 import signal
 import socket
@@ -18,6 +22,8 @@ SILENCE = 60  # seconds
 STALL = 20  # seconds until a connection that takes nothing is ended, as the others wait for it, or one that should end
 MOST_CONNECTIONS = 64
 MOST = 65535  # bytes of a frame
+WINDOW = 1 << 20  # bytes
+TAKEN = 1 << 31
 
 connections = {}
 writing = threading.Lock()
@@ -27,11 +33,30 @@ ending = threading.Lock()
 class Connection:
     """A connection to the port: `open` has the directions that have not ended, `last` is when something came from it."""
 
-    def __init__(self, number, connected):
+    def __init__(self, number, connected, window=None):
         self.number = number
+        self.window = window  # bytes that may be sent to hvdctl now; None: any
+        self.taking = threading.Condition()
         self.socket = connected
         self.open = {"in", "out"}
         self.last = time.monotonic()
+
+    def read(self):
+        """Returns the next bytes as soon as hvdctl takes some."""
+        if self.window is None:
+            return self.socket.recv(MOST)
+        with self.taking:
+            self.taking.wait_for(lambda: self.window > 0)
+            most = min(MOST, self.window)
+        data = self.socket.recv(most)
+        self.taken(-len(data))
+        return data
+
+    def taken(self, count):
+        if self.window is not None:
+            with self.taking:
+                self.window += count
+                self.taking.notify_all()
 
     def end(self, direction):
         """Ends a direction. With the second one the connection is closed."""
@@ -59,7 +84,7 @@ def follow(connection):
     data = b"-"
     while data:
         try:
-            data = connection.socket.recv(MOST)
+            data = connection.read()
         except OSError:
             data = b""
         connection.last = time.monotonic()
@@ -87,7 +112,15 @@ def deliver(connection, data):
         connection.end("out")
         return
     connection.shut(socket.SHUT_RDWR)
+    connection.taken(MOST)
     connection.end("out")
+
+
+def begin(number, connected, window=None):
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
+    connection = connections[number] = Connection(number, connected, window)
+    threading.Thread(target=follow, args=(connection,), daemon=True).start()
+    return connection
 
 
 def accept(listener):
@@ -102,18 +135,43 @@ def accept(listener):
         if len(connections) >= MOST_CONNECTIONS:
             connected.close()
             continue
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
         number += 1
-        connection = connections[number] = Connection(number, connected)
-        threading.Thread(target=follow, args=(connection,), daemon=True).start()
+        begin(number, connected)
 
 
-def main():
+def listen():
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(16)
     print(listener.getsockname()[1], flush=True)
     threading.Thread(target=accept, args=(listener,), daemon=True).start()
+    pass_on(lambda number: None)
+
+
+def reach(path):
+    """Lets hvdctl connect to a Unix socket."""
+    newest = 0
+
+    def connect(number):
+        nonlocal newest
+        if number <= newest:
+            return None
+        newest = number
+        connected = socket.socket(socket.AF_UNIX)
+        try:
+            connected.connect(path)
+        except OSError:
+            connected.close()
+            send(number, b"")
+            send(number, b"")
+            return None
+        return begin(number, connected, WINDOW)
+
+    pass_on(connect)
+
+
+def pass_on(connect):
+    """Delivers what comes from hvdctl. `connect` makes the connection of a number that is not known."""
     frames = sys.stdin.buffer
     while True:
         signal.alarm(SILENCE)
@@ -122,7 +180,12 @@ def main():
             os._exit(0)
         number, count = HEADER.unpack(header)
         data = frames.read(count)
-        connection = connections.get(number)
+        if number >= TAKEN:
+            connection = connections.get(number - TAKEN)
+            if connection:
+                connection.taken(int.from_bytes(data, "big"))
+            continue
+        connection = connections.get(number) or connect(number)
         if connection:
             deliver(connection, data)
         for other in list(connections.values()):
@@ -130,4 +193,5 @@ def main():
                 other.shut(socket.SHUT_RDWR)
 
 
-main()
+if __name__ == "__main__":
+    listen()

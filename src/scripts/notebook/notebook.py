@@ -1,6 +1,7 @@
 """JupyterLab in a job, and the programs that its cells start on all nodes of the job. The first argument says which:
 
-serve             Every rank of the job. Rank 0 starts JupyterLab and reports its port in a line of JSON; the others wait for its end.
+serve             Every rank of the job. Rank 0 starts JupyterLab and reports in a line of JSON that it answers; the others wait for its end.
+page              Gives JupyterLab the token that is a line of standard input, in place of any earlier one, and lets hvdctl connect to it.
 launch PROGRAM…   A cell runs this ($HVDCTL_LAUNCH): starts PROGRAM as every rank of a launch, on all slots of the job.
 guard MARK        Ends what is left of a launch on all nodes when `launch` ends without success, however it ends.
 rank MARK PROGRAM…  The launcher starts this as each of these ranks: PROGRAM with the environment that the job has on this node.
@@ -10,6 +11,7 @@ over              Lets the ranks that wait end.
 
 In its directory, notebook.json describes the nodes and the launcher (start/by_hand.rs)."""
 import contextlib
+import http.client
 import io
 import json
 import os
@@ -25,13 +27,12 @@ import tarfile
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import files  # noqa: E402
 import node_launcher  # noqa: E402
 import processes  # noqa: E402
+import tunnel  # noqa: E402
 from here import HERE  # noqa: E402
 
 DESCRIPTION = "notebook.json"
@@ -39,10 +40,11 @@ RANK = "notebook_rank.json"  # how programs of launches are started on this node
 RECEIVED = "notebook_received.json"  # size and time of the files that the first node has sent
 SENT = "notebook_sent.json"  # the same there, of the files that all other nodes have
 CONFIG = "notebook_config.json"  # Jupyter's configuration, until it has been read
+PAGE = "notebook_page.json"  # JupyterLab's process and socket
 OVER = "notebook_over"
-TOKEN = "HVDCTL_NOTEBOOK_TOKEN"
 MARK = "HVDCTL_LAUNCH_MARK"  # in the environment of all processes of a launch
 START_LIMIT = 90  # seconds until JupyterLab answers
+RENEW_LIMIT = 20  # seconds until it takes another token
 END_LIMIT = 5  # seconds for a program of a launch that was interrupted
 LOGIN_LIMIT = 30  # seconds for a node to end what is left, or to receive files
 MOST = 10 << 20  # bytes of a changed file that is sent to the other nodes: code, and no checkpoints
@@ -50,8 +52,13 @@ MOST_SENT = 1 << 30  # bytes of all of them in one launch
 SLOWEST = 1 << 20  # bytes a second in which a node receives them
 LEFT_OUT = {".git", ".ipynb_checkpoints", "__pycache__"}
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-# `-m jupyterlab`, but modules are not looked for in the project, where a file may be named like one of Python's
-JUPYTER = "import sys; sys.path[:] = filter(None, sys.path); import runpy; runpy.run_module('jupyterlab', run_name='__main__', alter_sys=True)"
+DEBUGGER = "@jupyterlab/debugger-extension"
+# what kernels are asked: all of Jupyter's protocol but `debug_request`, for which ipykernel would listen on a TCP port, where every user of
+# the node could run code in the kernel
+MESSAGES = ["execute_request", "inspect_request", "complete_request", "history_request", "is_complete_request", "connect_request",
+            "comm_info_request", "kernel_info_request", "comm_open", "comm_msg", "comm_close", "input_reply", "interrupt_request",
+            "shutdown_request", "create_subshell_request", "delete_subshell_request", "list_subshell_request", "abort_request",
+            "clear_request", "usage_request"]
 
 
 def load(name):
@@ -95,7 +102,7 @@ def on_others(description, command, stdin=b"", limit=LOGIN_LIMIT):
 
 def program_environment(description, node, given):
     """The environment of a launch's programs on this node: that of this rank, without what says which rank it is."""
-    env = {name: value for name, value in os.environ.items() if name not in description["remove"] and name != TOKEN}
+    env = {name: value for name, value in os.environ.items() if name not in description["remove"]}
     # null: not set, whatever the launcher sets
     env.update((name, value) for name, value in description["nodes"][node]["environment"].items() if name not in given)
     # of all ranks of the node: this one has its own part (rank_supervisor.py)
@@ -138,50 +145,50 @@ def end_waiting(description):
 
 
 def jupyter(description, private):
-    """Runs JupyterLab with this directory, and reports its port when it answers. Returns its exit code."""
-    nodes, token = description["nodes"], os.environ.pop(TOKEN)
+    """Runs JupyterLab with this directory, and reports when it answers. Returns its exit code."""
+    # nobody gets this token: `page` gives it another one
+    nodes, token, path = description["nodes"], secrets.token_hex(16), os.path.join(private, "jupyter.sock")
     # it shows colours and pages in cells as always
     left_out = {"OMP_NUM_THREADS", "TERM", "PAGER"} - set(load("env.json"))
     env = {name: value for name, value in os.environ.items() if name not in description["remove"] and name not in left_out}
     env.update(HVDCTL_NODES=",".join(node["node"] for node in nodes), HVDCTL_NP=str(sum(node["ranks"] for node in nodes)),
                HVDCTL_HOSTS=",".join("%s:%d" % (node["address"], node["ranks"]) for node in nodes),
-               HVDCTL_LAUNCH=" ".join(map(shlex.quote, own(["launch"]))), JUPYTER_RUNTIME_DIR=private)
-    # names of version 2, and of those before; they win over the image's own configuration
+               HVDCTL_LAUNCH=" ".join(map(shlex.quote, own(["launch"]))), JUPYTER_RUNTIME_DIR=private,
+               JUPYTER_CONFIG_PATH=":".join(filter(None, [private, env.get("JUPYTER_CONFIG_PATH")])))
+    # names of version 2, and of those before; they win over the image's own configuration. A socket in a closed directory: ranks and other
+    # users of the node can read or try what goes over TCP
     server = {"token": token, "password": "", "allow_root": True, "open_browser": False, "allow_remote_access": False,
-              "ip": "127.0.0.1", "port": description["listen"] or free_port(), "port_retries": 0}
+              "sock": path, "sock_mode": "0600"}
     config = {"ServerApp": dict(server, root_dir=os.getcwd()), "NotebookApp": dict(server, notebook_dir=os.getcwd()), "IdentityProvider": {"token": token},
               "PasswordIdentityProvider": {"hashed_password": ""},
-              # other users of the node could read what goes over TCP
-              "KernelManager": {"transport": "ipc"}}
+              "KernelManager": {"transport": "ipc"}, "MappingKernelManager": {"allowed_message_types": MESSAGES}}
     files.write_json(CONFIG, config)
-    program = [sys.executable, "-c", JUPYTER, "--config=" + os.path.join(HERE, CONFIG), "--no-browser", "--allow-root"]
+    # whoever opens a notebook is not offered what is refused
+    os.mkdir(os.path.join(private, "labconfig"))
+    files.write_json(os.path.join(private, "labconfig", "page_config.json"), {"disabledExtensions": {DEBUGGER: True}})
+    program = [sys.executable, os.path.join(HERE, "notebook_server.py"), "--config=" + os.path.join(HERE, CONFIG), "--no-browser", "--allow-root"]
     child = subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: child.terminate())
     try:
-        if wait_until_ready(child, server["port"], token):
-            print(json.dumps({"notebook_port": server["port"]}), flush=True)
+        if wait_until_ready(child, path, token):
+            files.write_json(PAGE, {"pid": child.pid, "socket": path})
+            print(json.dumps({"notebook": "ready"}), flush=True)
     finally:
         files.remove(CONFIG)
     code = child.wait()
     return code if code >= 0 else 128 - code
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_until_ready(child, port, token):
+def wait_until_ready(child, path, token):
     """Waits until JupyterLab answers, and only to who has the token. Returns whether it does; otherwise it is ended."""
     until = time.monotonic() + START_LIMIT
     while child.poll() is None:
         if time.monotonic() > until:
             print("JupyterLab does not answer within %d s" % START_LIMIT, file=sys.stderr, flush=True)
             child.kill()
-        elif is_own(port) and status(port, token) == 200:
-            if status(port, None) in (401, 403):
+        elif status(path, token) == 200:
+            if status(path, None) in (401, 403):
                 return True
             print("JupyterLab answers without the token: its configuration in the image allows that", file=sys.stderr, flush=True)
             child.kill()
@@ -191,26 +198,42 @@ def wait_until_ready(child, port, token):
     return False
 
 
-def is_own(port):
-    """Whether a process of this user listens on a port of 127.0.0.1: another user could take the one that was free a moment ago, and get
-    the token. What was started for the port itself ends if it is taken."""
-    with open("/proc/net/tcp") as file:
-        lines = [line.split() for line in file]
-    return any(line[1] == "0100007F:%04X" % port and line[3] == "0A" and int(line[7]) == os.getuid() for line in lines[1:])
+class Local(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=5)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
 
 
-def status(port, token):
+def status(path, token):
     """The status of an answer to a request for the files; None if there is no answer."""
-    request = urllib.request.Request("http://127.0.0.1:%d/api/contents?content=0" % port)
-    if token:
-        request.add_header("Authorization", "token " + token)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    connection = Local(path)
     try:
-        return opener.open(request, timeout=5).status
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
+        connection.request("GET", "/api/contents?content=0", headers={"Authorization": "token " + token} if token else {})
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
         return None
+    finally:
+        connection.close()
+
+
+def page():
+    token, server = sys.stdin.buffer.readline().decode().strip(), load(PAGE)
+    files.write(os.path.join(os.path.dirname(server["socket"]), "token"), token)
+    os.kill(server["pid"], signal.SIGUSR2)
+    until = time.monotonic() + RENEW_LIMIT
+    while status(server["socket"], token) != 200:
+        if time.monotonic() > until:
+            sys.exit("JupyterLab takes no other token within %d s" % RENEW_LIMIT)
+        time.sleep(0.05)
+    print("ready", flush=True)
+    tunnel.reach(server["socket"])
 
 
 def launch(program):
@@ -435,7 +458,7 @@ def main():
     if what == "over":
         files.write(OVER, "")
         return 0
-    return {"serve": serve, "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]), "receive": receive,
+    return {"serve": serve, "page": page, "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]), "receive": receive,
             "guard": lambda: guard(rest[0]), "end": lambda: end(rest[0])}[what]()
 
 

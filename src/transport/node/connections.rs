@@ -198,14 +198,6 @@ impl Connections {
         self.control.forward(&self.node, port, operation, self.limit).await
     }
 
-    /// Lets a port of this machine lead to a port of the node.
-    ///
-    /// # Errors
-    /// As [`Control::reach`].
-    pub(super) async fn reach(&self, ports: (u16, u16), operation: &str) -> Result<Forward, NodeError> {
-        self.control.reach(&self.node, ports, operation, self.limit).await
-    }
-
     /// Replaces a kept connection that is lost, once for all programs that find that out at the same time. The new one
     /// ends with the command, unless no other command has one.
     async fn reopen(&self, lost: &Arc<Connected>) -> Result<(), NodeError> {

@@ -55,7 +55,7 @@ impl Drop for Tunnel {
 
 /// Bytes of a connection; none when its sender has ended its direction, and once more when it takes nothing more
 /// either.
-type Frame = (u32, Vec<u8>);
+pub(super) type Frame = (u32, Vec<u8>);
 
 /// A connection to the port.
 struct Connection {
@@ -93,20 +93,25 @@ impl Tunnel {
 }
 
 /// Passes connections on until a stream breaks.
-async fn pass(mut input: impl AsyncWrite + Unpin, output: impl AsyncRead + Unpin, port: u16) -> io::Result<()> {
-    let (sender, mut frames) = mpsc::channel::<Frame>(FRAMES_AHEAD);
-    let write = async {
-        loop {
-            let (number, bytes) = timeout(PERIOD, frames.recv()).await.ok().flatten().unwrap_or_default();
-            let count = u16::try_from(bytes.len()).map_err(io::Error::other)?;
-            let header = [&number.to_be_bytes()[..], &count.to_be_bytes()].concat();
-            input.write_all(&[header, bytes].concat()).await?;
-            input.flush().await?;
-        }
-    };
+async fn pass(input: impl AsyncWrite + Unpin, output: impl AsyncRead + Unpin, port: u16) -> io::Result<()> {
+    let (sender, frames) = mpsc::channel::<Frame>(FRAMES_AHEAD);
     tokio::select! {
-        ended = write => ended,
+        ended = write_frames(input, frames) => ended,
         ended = connect(output, sender, port) => ended,
+    }
+}
+
+/// Writes frames to the program, and one now and then that says that hvdctl is there.
+pub(super) async fn write_frames(
+    mut input: impl AsyncWrite + Unpin,
+    mut frames: mpsc::Receiver<Frame>,
+) -> io::Result<()> {
+    loop {
+        let (number, bytes) = timeout(PERIOD, frames.recv()).await.ok().flatten().unwrap_or_default();
+        let count = u16::try_from(bytes.len()).map_err(io::Error::other)?;
+        let header = [&number.to_be_bytes()[..], &count.to_be_bytes()].concat();
+        input.write_all(&[header, bytes].concat()).await?;
+        input.flush().await?;
     }
 }
 
@@ -157,7 +162,7 @@ async fn end(number: u32, sender: &mpsc::Sender<Frame>) {
 }
 
 /// Passes on what comes from a connection until it ends.
-async fn follow(number: u32, mut read: OwnedReadHalf, sender: mpsc::Sender<Frame>) {
+pub(super) async fn follow(number: u32, mut read: OwnedReadHalf, sender: mpsc::Sender<Frame>) {
     loop {
         let mut bytes = Vec::with_capacity(MOST);
         let count = (&mut read).take(MOST as u64).read_buf(&mut bytes).await.unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A port of a node that leads to a port of this machine, and a port here that leads to one of a node.
+//! A port of a node that leads to a port of this machine.
 
 use super::{Connection, Control, HERE_LIMIT, output};
 use crate::error::NodeError;
@@ -7,7 +7,7 @@ use crate::text::failure;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// A port of 127.0.0.1 on a node, or here, that leads to the other side until it is dropped.
+/// A port of a node's 127.0.0.1 that leads to this machine until it is dropped.
 #[derive(Debug)]
 pub struct Forward {
     /// Its number.
@@ -44,24 +44,6 @@ impl Control {
             Some(port) => Ok(Forward { port, _connection: connection }),
             None => Err(NodeError::failed(&node.name, operation, "ssh forwards no port")),
         }
-    }
-
-    /// Lets a port of this machine lead to a port of a node, both on 127.0.0.1. `operation` is for messages.
-    ///
-    /// # Errors
-    /// As [`Control::connect`], and when the port here is in use. Whether the node's sshd allows it is known only when
-    /// something connects.
-    pub async fn reach(
-        &self,
-        node: &Node,
-        (here, there): (u16, u16),
-        operation: &str,
-        limit: Duration,
-    ) -> Result<Forward, NodeError> {
-        let connection = self.connect(node, limit).await?;
-        let to = format!("127.0.0.1:{here}:127.0.0.1:{there}");
-        request(&connection, node, ["-L", &to], operation, limit).await?;
-        Ok(Forward { port: here, _connection: connection })
     }
 }
 
