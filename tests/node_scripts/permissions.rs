@@ -250,7 +250,7 @@ fn what_is_written_without_facts_is_not_written_where_others_can_change_it() {
     for (scripts, variables) in &scripts {
         let message = machine.fails(scripts, variables);
         assert!(
-            message.starts_with("other users can change ") && message.contains("/jobs, or what is above it"),
+            message.starts_with("other users can change ") && message.contains("/jobs belongs to "),
             "{message}"
         );
     }
