@@ -1,7 +1,7 @@
 """What a user of a machine can do with all that appears there: `mallory.py SETTINGS`, a JSON object. Tries until the file `stop`
 appears, for `limit` seconds at most, and prints each thing that succeeds once, as "RIGHT WHAT". With `user`, it runs as root: root
 finds what there is, in directories that the user cannot list, too, and a child without privileges tries it. Without `user`, the
-program tries as it is. Nothing is changed, no byte is sent, and no lock is kept, except with `hold`.
+program tries as it is. Nothing is changed, no byte is sent, and no lock is kept, except with `hold`. It never reads from a packet socket.
 
     user     [UID, GID] of the child
     places   directories; what lies there at the start counts only below those in `own`
@@ -10,6 +10,8 @@ program tries as it is. Nothing is changed, no byte is sent, and no lock is kept
     names    [PATTERN, TEXT] pairs that make paths the same in each run
     mark     a variable; only processes that have it, and their ports, count
     job      a variable; only processes that have it with another value than the program itself count
+    secrets  texts that nobody else may read, each backwards, because the program's own command line has the settings
+    gpus     how many GPUs the program was given; nvidia-smi shows no more
     hold     keep every lock
 """
 import fcntl
@@ -18,6 +20,7 @@ import os
 import re
 import socket
 import stat
+import subprocess
 import sys
 import time
 
@@ -105,13 +108,16 @@ def try_process(pid):
         fd = opened(f"{directory}/{name}", os.O_RDONLY)
         if fd is None:
             continue
-        try:
-            # the first page of memory is never there
-            if name == "mem" or os.read(fd, 1):
-                yield f"read {name}"
-        except OSError:
-            pass
-        os.close(fd)
+        with open(fd, "rb", buffering=0) as file:
+            try:
+                # the first page of memory is never there
+                text = b"" if name == "mem" else file.readall()
+            except OSError:
+                continue
+        if text or name == "mem":
+            yield f"read {name}"
+        if any(secret in text for secret in secrets):
+            yield f"read secret in {name}"
     for name in ("cwd", "root", "exe"):
         try:
             os.stat(f"{directory}/{name}")
@@ -130,11 +136,35 @@ def try_process(pid):
         pass
 
 
+def try_socket(kind):
+    """Whoever has such a socket reads what goes over the loopback and the network, whoever sends it."""
+    family, number, protocol = {
+        "packet socket": (socket.AF_PACKET, socket.SOCK_RAW, 0),
+        "raw socket": (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP),
+    }[kind]
+    try:
+        socket.socket(family, number, protocol).close()
+        yield "open"
+    except OSError:
+        pass
+
+
+def try_gpus(given):
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if sum(line.startswith(b"GPU ") for line in listed.splitlines()) > given:
+        yield "see"
+
+
 def attempt(things):
     """The rights to each thing that the calling process has."""
     trials = {
         "path": try_path,
         "process": try_process,
+        "socket": try_socket,
+        "gpus": try_gpus,
         "unix": lambda name: ["connect"] * connects(socket.AF_UNIX, "\0" + name),
         "port": lambda at: ["connect"] * connects(socket.AF_INET6 if ":" in at[0] else socket.AF_INET, tuple(at)),
     }
@@ -239,7 +269,8 @@ def owner_of(inode):
     return None
 
 
-tried_by = settings["user"][0] if "user" in settings else -1
+secrets = [secret[::-1].encode() for secret in settings.get("secrets", [])]
+tried_by = settings["user"][0] if "user" in settings else os.getuid() or -1
 privileged = "user" in settings
 tries = child(*settings["user"]) if privileged else attempt
 ignored = re.compile(os.path.expandvars(settings.get("ignore", "(?!)")))
@@ -291,6 +322,11 @@ def things():
     for pid in processes():
         if is_new(pid) and marked(pid):
             yield "process", pid, "/proc/PID"
+    for kind in ("packet socket", "raw socket"):
+        if is_new(kind):
+            yield "socket", kind, kind
+    if "gpus" in settings and is_new("GPUs"):
+        yield "gpus", settings["gpus"], "GPUs of other jobs"
     for address, port, inode in listeners():
         if inode not in ports_before:
             name = program(inode)
@@ -312,8 +348,8 @@ while time.monotonic() < end and not os.path.exists(settings["stop"]):
         for right in rights:
             line = f"{right} {name}"
             if kind == "process":
-                verb, *file = right.split(" ")
-                line = " ".join([verb, "/".join([name, *file])])
+                verb, _, file = right.rpartition(" ")
+                line = f"{verb} {name}/{file}" if verb else f"{file} {name}"
             if line not in said:
                 said.add(line)
                 print(line, flush=True)
