@@ -25,7 +25,7 @@ import sys
 import time
 
 settings = json.loads(sys.argv[1])
-held = {}
+held, mine = {}, {str(os.getpid())}
 
 
 def opened(path, flags):
@@ -174,7 +174,8 @@ def attempt(things):
 def child(uid, gid):
     """Starts a process of a user that tries what it is sent."""
     (ask, asked), (answered, answer) = os.pipe(), os.pipe()
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         os.close(asked), os.close(answered)
         os.setgroups([])
         os.setresgid(gid, gid, gid)
@@ -184,6 +185,7 @@ def child(uid, gid):
             for line in questions:
                 print(json.dumps(attempt(json.loads(line))), file=answers, flush=True)
         os._exit(0)
+    mine.add(str(pid))
     os.close(ask), os.close(answer)
     questions, answers = os.fdopen(asked, "w"), os.fdopen(answered)
 
@@ -225,10 +227,9 @@ def marked(pid):
 
 
 def processes():
-    own = {str(os.getpid()), "self", "thread-self"}
     for pid in os.listdir("/proc"):
         try:
-            if pid.isdigit() and pid not in own and os.stat(f"/proc/{pid}").st_uid != tried_by:
+            if pid.isdigit() and pid not in mine and os.stat(f"/proc/{pid}").st_uid != tried_by:
                 yield pid
         except OSError:
             pass

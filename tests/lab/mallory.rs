@@ -233,7 +233,7 @@ impl Operator {
     fn in_a_strangers_directory(&self) -> Option<String> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let directory = self.lab.path().join("tmp/trap");
+        let directory = self.lab.path().join("trap");
         fs::create_dir(&directory).unwrap();
         let inventory = directory.join("inventory.toml");
         let node = format!("[[node]]\nhost = \"127.0.0.1\"\nssh_port = {}\n", listener.local_addr().unwrap().port());
