@@ -64,6 +64,24 @@ fn root_of_another_node() -> BTreeSet<String> {
     if done.code == 0 { gains("root of another node", &done.out) } else { BTreeSet::new() }
 }
 
+/// Logs in to an address with every private key that root finds on a node.
+const LOG_IN: &str = r#"
+for key in $(grep -rl 'PRIVATE KEY' /opt /etc/ssh /root /home /run /tmp /var/tmp 2>/dev/null); do
+  echo "tried $key"
+  for port in 22 12345; do
+    timeout 10 ssh -i "$key" -p "$port" -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no \
+      -o UserKnownHostsFile=/dev/null "root@$1" true 2>/dev/null && echo "in by $key"
+  done
+done
+:"#;
+
+/// Whether root of node2 finds a key for node1 or its worker.
+fn logs_in() -> bool {
+    let done = node_sh("node2", LOG_IN, &[&address("node1")]).code(0);
+    assert!(done.out.contains("tried /opt/horovod/ssh/ssh_host_ed25519_key"), "it finds no key: {}", done.out);
+    done.out.contains("in by ")
+}
+
 /// A command of Slurm's as root of a node that is not the master, and whether it succeeds.
 fn slurm_of_another_node(command: &str) -> bool {
     node_sh("node2", &format!("docker exec hslurm {command}"), &[]).code == 0
@@ -104,6 +122,7 @@ fn a_stranger_gets_only_what_is_listed_of_a_queue() {
     let mut other = lab.start(&[&named("other")[..], &["--env-file", &env_file, "--", "sh", "-c", WAITS]].concat());
     other.until(&["ready"], s(60));
     let mut gained = root_of_another_node();
+    gained.extend(logs_in().then(|| "root of another node: log in to it".to_owned()));
     let settings = json!({
         "limit": 3, "stop": "/nowhere", "names": NAMES, "job": "HVDCTL_JOB", "places": [], "gpus": 1,
         "own": ["/opt/horovod/jobs", "/opt/horovod/projects", "/opt/horovod/data", "/opt/horovod/slurm@lab", "/data"],
