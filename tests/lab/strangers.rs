@@ -95,6 +95,16 @@ fn reason(lab: &Lab) -> String {
     node["reason"].as_str().unwrap_or_default().to_owned()
 }
 
+/// Whether root of node2 still commands the queue when node2 is no longer in the inventory. Nobody has removed what it has.
+fn drains_after_it_left(lab: &Lab) -> bool {
+    let both = fs::read_to_string(lab.inventory()).unwrap();
+    fs::write(lab.inventory(), &both[..both.rfind("[[node]]").unwrap()]).unwrap();
+    lab.hvdctl(&["slurm", "up"]).code(0);
+    let drains = slurm_of_another_node("scontrol update nodename=node1 state=drain reason=left");
+    fs::write(lab.inventory(), both).unwrap();
+    drains
+}
+
 #[test]
 fn a_stranger_gets_only_what_is_listed_of_a_queue() {
     let lab = Lab::empty();
@@ -157,6 +167,7 @@ fn a_stranger_gets_only_what_is_listed_of_a_queue() {
         NODES.iter().for_each(|node| tell_jobs(node, "go", ""));
         other.end(s(60)).code(0);
     }
+    gained.extend(drains_after_it_left(&lab).then(|| "root of a node that has left: drain every node".to_owned()));
     Stranger::stop_all();
     let mut seen: BTreeSet<String> = strangers.into_iter().flat_map(Stranger::end).collect();
     // it is the attack itself that listens there
