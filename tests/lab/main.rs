@@ -48,6 +48,7 @@ mod slurm;
 mod spec;
 mod state;
 mod status;
+mod strangers;
 mod top;
 mod train;
 mod up;

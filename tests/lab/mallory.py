@@ -1,7 +1,7 @@
 """What a user of a machine can do with all that appears there: `mallory.py SETTINGS`, a JSON object. Tries until the file `stop`
 appears, for `limit` seconds at most, and prints each thing that succeeds once, as "RIGHT WHAT". With `user`, it runs as root: root
 finds what there is, in directories that the user cannot list, too, and a child without privileges tries it. Without `user`, the
-program tries as it is. Nothing is changed, no byte is sent, and no lock is kept, except with `hold`.
+program tries as it is. Nothing is changed, no byte is sent, and no lock is kept, except with `hold`. It never reads from a packet socket.
 
     user     [UID, GID] of the child
     places   directories; what lies there at the start counts only below those in `own`
@@ -10,6 +10,8 @@ program tries as it is. Nothing is changed, no byte is sent, and no lock is kept
     names    [PATTERN, TEXT] pairs that make paths the same in each run
     mark     a variable; only processes that have it, and their ports, count
     job      a variable; only processes that have it with another value than the program itself count
+    secrets  texts that nobody else may read, each backwards, because the program's own command line has the settings
+    gpus     how many GPUs the program was given; nvidia-smi shows no more
     hold     keep every lock
 """
 import fcntl
@@ -18,11 +20,12 @@ import os
 import re
 import socket
 import stat
+import subprocess
 import sys
 import time
 
 settings = json.loads(sys.argv[1])
-held = {}
+held, mine = {}, {str(os.getpid())}
 
 
 def opened(path, flags):
@@ -105,13 +108,16 @@ def try_process(pid):
         fd = opened(f"{directory}/{name}", os.O_RDONLY)
         if fd is None:
             continue
-        try:
-            # the first page of memory is never there
-            if name == "mem" or os.read(fd, 1):
-                yield f"read {name}"
-        except OSError:
-            pass
-        os.close(fd)
+        with open(fd, "rb", buffering=0) as file:
+            try:
+                # the first page of memory is never there
+                text = b"" if name == "mem" else file.readall()
+            except OSError:
+                continue
+        if text or name == "mem":
+            yield f"read {name}"
+        if any(secret in text for secret in secrets):
+            yield f"read secret in {name}"
     for name in ("cwd", "root", "exe"):
         try:
             os.stat(f"{directory}/{name}")
@@ -130,11 +136,35 @@ def try_process(pid):
         pass
 
 
+def try_socket(kind):
+    """Whoever has such a socket reads what goes over the loopback and the network, whoever sends it."""
+    family, number, protocol = {
+        "packet socket": (socket.AF_PACKET, socket.SOCK_RAW, 0),
+        "raw socket": (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP),
+    }[kind]
+    try:
+        socket.socket(family, number, protocol).close()
+        yield "open"
+    except OSError:
+        pass
+
+
+def try_gpus(given):
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if sum(line.startswith(b"GPU ") for line in listed.splitlines()) > given:
+        yield "see"
+
+
 def attempt(things):
     """The rights to each thing that the calling process has."""
     trials = {
         "path": try_path,
         "process": try_process,
+        "socket": try_socket,
+        "gpus": try_gpus,
         "unix": lambda name: ["connect"] * connects(socket.AF_UNIX, "\0" + name),
         "port": lambda at: ["connect"] * connects(socket.AF_INET6 if ":" in at[0] else socket.AF_INET, tuple(at)),
     }
@@ -144,7 +174,8 @@ def attempt(things):
 def child(uid, gid):
     """Starts a process of a user that tries what it is sent."""
     (ask, asked), (answered, answer) = os.pipe(), os.pipe()
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         os.close(asked), os.close(answered)
         os.setgroups([])
         os.setresgid(gid, gid, gid)
@@ -154,6 +185,7 @@ def child(uid, gid):
             for line in questions:
                 print(json.dumps(attempt(json.loads(line))), file=answers, flush=True)
         os._exit(0)
+    mine.add(str(pid))
     os.close(ask), os.close(answer)
     questions, answers = os.fdopen(asked, "w"), os.fdopen(answered)
 
@@ -195,10 +227,9 @@ def marked(pid):
 
 
 def processes():
-    own = {str(os.getpid()), "self", "thread-self"}
     for pid in os.listdir("/proc"):
         try:
-            if pid.isdigit() and pid not in own and os.stat(f"/proc/{pid}").st_uid != tried_by:
+            if pid.isdigit() and pid not in mine and os.stat(f"/proc/{pid}").st_uid != tried_by:
                 yield pid
         except OSError:
             pass
@@ -239,7 +270,8 @@ def owner_of(inode):
     return None
 
 
-tried_by = settings["user"][0] if "user" in settings else -1
+secrets = [secret[::-1].encode() for secret in settings.get("secrets", [])]
+tried_by = settings["user"][0] if "user" in settings else os.getuid() or -1
 privileged = "user" in settings
 tries = child(*settings["user"]) if privileged else attempt
 ignored = re.compile(os.path.expandvars(settings.get("ignore", "(?!)")))
@@ -291,6 +323,11 @@ def things():
     for pid in processes():
         if is_new(pid) and marked(pid):
             yield "process", pid, "/proc/PID"
+    for kind in ("packet socket", "raw socket"):
+        if is_new(kind):
+            yield "socket", kind, kind
+    if "gpus" in settings and is_new("GPUs"):
+        yield "gpus", settings["gpus"], "GPUs of other jobs"
     for address, port, inode in listeners():
         if inode not in ports_before:
             name = program(inode)
@@ -312,8 +349,8 @@ while time.monotonic() < end and not os.path.exists(settings["stop"]):
         for right in rights:
             line = f"{right} {name}"
             if kind == "process":
-                verb, *file = right.split(" ")
-                line = " ".join([verb, "/".join([name, *file])])
+                verb, _, file = right.rpartition(" ")
+                line = f"{verb} {name}/{file}" if verb else f"{file} {name}"
             if line not in said:
                 said.add(line)
                 print(line, flush=True)

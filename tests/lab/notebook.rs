@@ -1,9 +1,10 @@
 //! `notebook` with a stand-in for JupyterLab, whose cells are commands of a shell: the port, the token, launches on all
 //! nodes, and what is fetched at the end.
 
+use crate::mallory::{Stranger, backwards, compare, strangers_stop};
 use crate::process::{Running, eventually, s};
 use crate::state::{Lab, NODES, Restore, no_job_is_left, node_sh, on, ours};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -111,6 +112,8 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     let project = lab.project("work", &written);
     let late = fs::File::options().write(true).open(project.join("late.py")).unwrap();
     late.set_modified(SystemTime::now() + s(7200)).unwrap();
+    let _stop = strangers_stop();
+    let stranger = Stranger::on_node("node1", &json!({ "secrets": backwards(&["hush"]) }));
     let notebook = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "env", "-e", "SECRET=hush"]);
 
     // whoever else reaches the port of this machine is refused
@@ -149,6 +152,9 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     let failed = notebook.cell("$HVDCTL_LAUNCH sh -c 'test $RANK = 1 && exit 7; sleep 4712'");
     assert!(failed.ends_with("exit code 7\n"), "{failed}");
     NODES.iter().for_each(|node| assert_eq!(on(node, "pgrep -f '[s]leep 4712'; :"), "", "{node}"));
+
+    Stranger::stop_all();
+    compare(&stranger.end(), &[]);
 
     // an interrupted cell is killed a moment later, as a terminal does it
     let interrupted = notebook.cell(

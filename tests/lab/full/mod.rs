@@ -11,6 +11,7 @@ mod keras;
 mod machines;
 mod notebook;
 mod spark;
+mod strangers;
 mod unequal;
 mod variants;
 

@@ -1,5 +1,6 @@
 //! `examples/notebook` in JupyterLab itself, as a browser shows it.
 
+use crate::mallory::{Stranger, compare, strangers_stop};
 use crate::process::s;
 use crate::state::{Lab, no_job_is_left};
 use serde_json::{Value, json};
@@ -111,6 +112,8 @@ fn the_example_runs_in_jupyterlab_in_a_browser_and_comes_back_with_its_outputs()
     let project = lab.path().join("notebook");
     copy(EXAMPLE, &project);
     lab.start(&["image", "build", project.to_str().unwrap()]).end(s(500)).code(0);
+    let _stop = strangers_stop();
+    let stranger = Stranger::on_node("node1", &json!({}));
     let mut notebook = lab.start(&["--json", "notebook", project.to_str().unwrap()]);
     notebook.until(&["\"event\":\"ready\""], s(90));
     let out = notebook.out();
@@ -123,6 +126,9 @@ fn the_example_runs_in_jupyterlab_in_a_browser_and_comes_back_with_its_outputs()
     browser.value("document.querySelector('.jp-CodeCell .cm-content').focus()");
     browser.run_cell();
     browser.until("document.body.innerText.includes(\"'HVDCTL_NODES': 'node1,node2'\")");
+    // before a program of the user's listens
+    Stranger::stop_all();
+    compare(&stranger.end(), &[]);
     (0..5).for_each(|_| browser.run_cell());
     browser.until("/rank 1 of 2 on node2/.test(document.body.innerText)");
     browser.until("/loss 2\\.\\d+ to 0\\.\\d+/.test(document.body.innerText)");
