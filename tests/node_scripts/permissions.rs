@@ -249,10 +249,7 @@ fn what_is_written_without_facts_is_not_written_where_others_can_change_it() {
     give(&machine, "jobs", STRANGER, 0);
     for (scripts, variables) in &scripts {
         let message = machine.fails(scripts, variables);
-        assert!(
-            message.starts_with("other users can change ") && message.contains("/jobs belongs to "),
-            "{message}"
-        );
+        assert!(message.starts_with("other users can change ") && message.contains("/jobs belongs to "), "{message}");
     }
     assert_eq!(fs::read(machine.path("jobs/.ledger@lab")).unwrap(), before);
 }

@@ -97,12 +97,16 @@ pub(crate) fn outcome(nodes: NodeResults<NodeEntry<SlurmUpNode>>) -> Outcome {
 /// others.
 fn check_owners(inventory: &Inventory) -> Result<(), Error> {
     let own = &inventory.master().owner;
-    let others: Vec<&str> =
-        inventory.nodes.iter().filter(|node| node.owner != *own).map(|node| node.name.as_str()).collect();
-    match others.is_empty() {
+    let others = inventory.nodes.iter().filter(|node| node.owner != *own);
+    let others = others.map(|node| (node.owner.as_deref().unwrap_or("you"), node.name.as_str()));
+    let owned: Vec<String> = nodeset::alike(others)
+        .into_iter()
+        .map(|(owner, nodes)| format!("{} (of {owner})", nodeset::fold(&nodes)))
+        .collect();
+    match owned.is_empty() {
         true => Ok(()),
         false => Err(Error::usage(
-            format!("the cluster's own Slurm is for nodes of one owner, and others own {}", nodeset::fold(&others)),
+            format!("the cluster's own Slurm is for nodes of one owner, and others have {}", owned.join(", ")),
             "root of one of its nodes commands Slurm on all: use an inventory without these nodes, or jobs without a \
              queue",
         )),

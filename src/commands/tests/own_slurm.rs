@@ -93,7 +93,7 @@ async fn a_slurm_has_nodes_of_one_owner() {
     let mut mixed = inventory(&nodes);
     mixed.nodes[1].owner = Some("bob".into());
     hvdctl_on(&nodes, mixed, "slurm up", mpsc::unbounded_channel().1).await.code(2).complains(&[
-        "the cluster's own Slurm is for nodes of one owner, and others own node2",
+        "the cluster's own Slurm is for nodes of one owner, and others have node2 (of bob)",
         "root of one of its nodes commands Slurm on all",
     ]);
     assert_eq!(nodes.calls("node2"), Vec::<String>::new(), "nothing is started");

@@ -6,8 +6,10 @@
 [ "$(stat -L -c %s /proc/self/fd/5)" -ge "$offset" ] || { echo "the $file of the job is shorter than it was" >&2; exit 1; }
 exec 3<&0
 date +%s.%N
-# exits when tail does, whose messages would count as a sign of life. It looks for itself: of a descriptor the kernel tells it nothing
-tail -c "+$((offset + 1))" -s 0.1 -f /proc/self/fd/5 3<&- 2>/dev/null &
+# exits when tail does, whose messages would count as a sign of life. It looks for itself, 50 times a second where it can: of a descriptor
+# the kernel tells it nothing. That of busybox takes whole seconds only
+if tail --version >/dev/null 2>&1; then set -- -s 0.02; else set --; fi
+tail -c "+$((offset + 1))" "$@" -f /proc/self/fd/5 3<&- 2>/dev/null &
 tail=$!
 {
   cat <&3 >/dev/null
