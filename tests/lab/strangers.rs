@@ -118,7 +118,7 @@ fn a_stranger_gets_only_what_is_listed_of_a_queue() {
     lab.edit("host = \"node2\"", "host = \"node2\"\nowner = \"bob\"");
     let refused = lab.hvdctl(&["slurm", "up"]);
     assert_ne!(refused.code, 0, "{}", refused.out);
-    refused.complains(&["node2", "bob"]);
+    refused.complains(&["nodes of one owner", "node2"]);
     assert_eq!(NODES.map(ours), ["", ""]);
     NODES.iter().for_each(|node| assert_eq!(on(node, "ls -d /opt/horovod/slurm* 2>/dev/null; :"), "", "{node}"));
     lab.edit("\nowner = \"bob\"", "");
