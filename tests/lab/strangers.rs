@@ -99,6 +99,8 @@ fn reason(lab: &Lab) -> String {
 fn drains_after_it_left(lab: &Lab) -> bool {
     let both = fs::read_to_string(lab.inventory()).unwrap();
     fs::write(lab.inventory(), &both[..both.rfind("[[node]]").unwrap()]).unwrap();
+    // a cluster of one node would listen on the loopback
+    lab.edit("host = \"node1\"", &format!("host = \"node1\"\naddress = \"{}\"", address("node1")));
     lab.hvdctl(&["slurm", "up"]).code(0);
     let drains = slurm_of_another_node("scontrol update nodename=node1 state=drain reason=left");
     fs::write(lab.inventory(), both).unwrap();
