@@ -4,6 +4,7 @@ use super::train::dry_run::DryRun;
 use super::{Context, Outcome};
 use crate::cli::Description;
 use crate::cluster::member::Member;
+use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::event::{Events, Message};
 use crate::inventory::Cluster;
@@ -97,17 +98,19 @@ pub async fn run(
     on_frame: &mut dyn FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
     submit(batch_job, login, context).await?;
-    follow(&batch_job.id, batch_job.options.watch, context, on_frame).await
+    follow(&context.target, &batch_job.id, batch_job.options.watch, context, on_frame).await
 }
 
-/// Follows a submitted job to its end, or until its ranks have started. Every frame goes to `on_frame`.
+/// Follows a submitted job to its end, or until its ranks have started. `target`: with the node of its launcher. Every
+/// frame goes to `on_frame`.
 async fn follow(
+    target: &Target,
     id: &str,
     options: WatchOptions,
     context: &Context,
     on_frame: &mut dyn FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
-    let Context { target, fleet, events, session, .. } = context;
+    let Context { fleet, events, session, .. } = context;
     let signal = || session.cancellation.signal();
     let watching = async {
         let jobs = queue::placed(target, fleet, id, events, signal()).await?;
@@ -147,7 +150,9 @@ pub async fn queued(
     if plan.options.watch.until_started {
         return Ok(in_queue(&plan.id, events));
     }
-    let outcome = follow(&plan.id, plan.options.watch, context, on_frame).await;
+    // its launcher is on the master, whichever nodes its ranks may have (--on)
+    let target = context.target.with_master();
+    let outcome = follow(&target, &plan.id, plan.options.watch, context, on_frame).await;
     if outcome.as_ref().is_ok_and(|outcome| outcome.state != JobState::Running) {
         execute::gather_outputs(plan, &workspaces, events).await;
     }
