@@ -436,6 +436,84 @@ fn temporary_directories_are_made_by_one_function_that_closes_them() {
     }
 }
 
+/// Scripts that work in a directory of the inventory and leave it to others to find out who can change that.
+const UNEXAMINED: [(&str, &[&str]); 3] = [
+    (
+        "their commands observe the node first: facts.sh examines all directories, and check_permissions or a preflight \
+         check refuses",
+        &[
+            "keys/push.sh",
+            "keys/stage.sh",
+            "keys/switch.sh",
+            "keys/public_key.sh",
+            "job/start.sh",
+            "job/join.sh",
+            "node/directories.sh",
+            "node/drain.sh",
+            "node/purge.sh",
+            "slurm/nodes/describe.sh",
+        ],
+    ),
+    (
+        "they only read, what a job may have forged as well, below a directory that they open (job/directory.sh); and a job \
+         can be stopped wherever it is",
+        &[
+            "bench/past_read.sh",
+            "ledger/read.sh",
+            "job/end.sh",
+            "job/files.sh",
+            "job/follow.sh",
+            "job/list.sh",
+            "job/outside.sh",
+            "job/piece.sh",
+            "job/read.sh",
+            "job/result.sh",
+            "job/size.sh",
+        ],
+    ),
+    (
+        "they follow key.sh of the same command, or only ask whether a file is there",
+        &["slurm/nodes/given.sh", "slurm/nodes/has_key.sh"],
+    ),
+];
+
+#[test]
+fn scripts_that_work_in_a_directory_examine_who_can_change_it() {
+    let composed = Regex::new(
+        r#"const \w+: &str =\s*(concat!\(|process_script!\(|)((?:\s*(?:include_str!\()?"[^"]+\.sh"\)?,?)+)"#,
+    )
+    .unwrap();
+    let part = Regex::new(r#""(?:\.\./)*(?:scripts/)?([^"]+\.sh)""#).unwrap();
+    let variable =
+        Regex::new(r"\b(ssh_dir|jobs_dir|projects_dir|data_dir|run_dir|state_dir)\b|^: directory\b").unwrap();
+    let read = |script: &str| fs::read_to_string(Path::new("src/scripts").join(script)).unwrap();
+    let variables = |text: &str| {
+        let comment: Vec<&str> = text.lines().take_while(|line| line.starts_with('#')).collect();
+        comment.join(" ").split_once("Variables").is_some_and(|(_, listed)| variable.is_match(listed))
+    };
+    let (mut examined, mut without) = (0, BTreeSet::new());
+    for (_, text) in sources() {
+        for found in composed.captures_iter(&text) {
+            let mut parts: Vec<String> = part.captures_iter(&found[2]).map(|part| part[1].to_owned()).collect();
+            if &found[1] == "process_script!(" {
+                parts.insert(0, "process/common.sh".to_owned());
+            }
+            let texts: Vec<String> = parts.iter().map(|script| read(script)).collect();
+            let names_a_directory = texts.iter().any(|text| variables(text));
+            let examines = |text: &String| text.contains("\nrefuse_exposed \"") || text.contains("\nreport_exposed ");
+            match texts.iter().any(examines) {
+                true => examined += 1,
+                false if names_a_directory => drop(without.insert(parts.pop().unwrap())),
+                false => {}
+            }
+        }
+    }
+    assert!(examined > 20, "{examined}");
+    let known: BTreeSet<String> =
+        UNEXAMINED.iter().flat_map(|(_, scripts)| scripts.iter().map(|script| (*script).to_owned())).collect();
+    assert_eq!(without, known, "who can change the directories of these scripts?");
+}
+
 /// Returns the dependencies of a table of Cargo.toml whose paths, macros or attributes no source names.
 fn unused(table: &str, sources: &str) -> Vec<String> {
     let manifest: toml::Table = fs::read_to_string("Cargo.toml").unwrap().parse().unwrap();

@@ -6,7 +6,12 @@ use crate::error::NodeError;
 use crate::transport::node::{Script, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 
-const LIST: &str = concat!(include_str!("../scripts/env/common.sh"), include_str!("../scripts/env/list.sh"));
+const LIST: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/env/common.sh"),
+    include_str!("../scripts/env/list.sh")
+);
 
 /// A virtualenv of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,18 +18,24 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 const PROBE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
     include_str!("../scripts/env/common.sh"),
     include_str!("../scripts/env/activate.sh"),
     include_str!("../scripts/env/python.sh"),
     include_str!("../scripts/env/probe.sh")
 );
 const INSTALL: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
     include_str!("../scripts/env/common.sh"),
     include_str!("../scripts/env/activate.sh"),
     include_str!("../scripts/env/python.sh"),
     include_str!("../scripts/env/install.sh")
 );
 const CREATE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/env/common.sh"),
     include_str!("../scripts/env/change.sh"),

@@ -6,6 +6,8 @@ use crate::transport::node::{RunAs, Script, Transport};
 use std::time::Duration;
 
 const REMOVE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/env/common.sh"),
     include_str!("../scripts/env/change.sh"),

@@ -18,7 +18,12 @@ use std::thread;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::spawn_blocking;
 
-const RECEIVE: &str = concat!(include_str!("../scripts/env/common.sh"), include_str!("../scripts/env/wheels.sh"));
+const RECEIVE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/env/common.sh"),
+    include_str!("../scripts/env/wheels.sh")
+);
 
 const SEND: &str = "send the wheels";
 

@@ -104,7 +104,7 @@ pub async fn fetch(
         }
         failed.extend(leave_out_copies(jobs.cluster, &members, job, &mut outputs).await);
     }
-    let items = plan(&outputs, &active_files(directory, options.inventory_files))
+    let items = plan(&outputs, &active_files(directory, options.inventory_files)?)
         .map_err(|message| Error::check(message, "fetch the outputs of one node at a time: --on NODE"))?;
     let (into, existing) = compare(directory.to_owned(), items).await?;
     if !options.force {
@@ -127,16 +127,16 @@ pub async fn fetch(
 
 /// Returns the files below a directory on which hvdctl acts: those that the inventory names, and those of the
 /// `hvdctl.toml` there.
-fn active_files(directory: &Path, inventory_files: &[PathBuf]) -> ActiveFiles {
-    let Ok(top) = directory.canonicalize() else { return ActiveFiles::default() };
-    let project = ProjectFile::read(&top).unwrap_or_default();
+fn active_files(directory: &Path, inventory_files: &[PathBuf]) -> Result<ActiveFiles, Error> {
+    let Ok(top) = directory.canonicalize() else { return Ok(ActiveFiles::default()) };
+    let project = ProjectFile::read(&top)?;
     let of_project = project.build.iter().chain(&project.setup_files).map(|name| top.join(name));
     let own_name = |path: &PathBuf| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
     let absolute = inventory_files.iter().filter_map(|file| std::path::absolute(file).ok()).chain(of_project);
     // a link, and what it leads to
     let places = absolute.flat_map(|file| [own_name(&file), file.canonicalize().ok()]).flatten();
     let below = |place: PathBuf| Some(place.strip_prefix(&top).ok()?.to_str()?.to_owned());
-    ActiveFiles { named: places.filter_map(below).collect() }
+    Ok(ActiveFiles { named: places.filter_map(below).collect() })
 }
 
 /// Warns of what was fetched under other names.

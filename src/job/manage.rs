@@ -21,7 +21,11 @@ const LIST: &str = concat!(
     include_str!("../scripts/job/lend.sh"),
     include_str!("../scripts/job/list.sh")
 );
-const PRUNE: &str = include_str!("../scripts/job/prune.sh");
+const PRUNE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/job/prune.sh")
+);
 
 /// The jobs of a cluster, and the nodes that were asked.
 pub struct JobList<'a> {

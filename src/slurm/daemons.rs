@@ -127,7 +127,7 @@ pub async fn install(
         match found {
             Some(found) if is_current(found, spec) => {
                 if has_changed {
-                    restart_in(engine, &spec.name, &observed.member).await?;
+                    restart_in(cluster, engine, &spec.name, &observed.member).await?;
                 }
                 continue;
             }
@@ -149,15 +149,17 @@ pub async fn restart(cluster: &Cluster, engine: &Runtime, member: &Member) -> Re
     for role in [Role::Slurm, Role::SlurmAgent] {
         let running = with_role(cluster, &listed, role).filter(|found| found.state == ContainerState::Running);
         if let Some(found) = running {
-            restart_in(engine, &found.name, member).await?;
+            restart_in(cluster, engine, &found.name, member).await?;
         }
     }
     Ok(())
 }
 
-async fn restart_in(engine: &Runtime, container: &str, member: &Member) -> Result<(), NodeError> {
+async fn restart_in(cluster: &Cluster, engine: &Runtime, container: &str, member: &Member) -> Result<(), NodeError> {
     let (operation, transport) = ("start Slurm's daemons again", &member.transport);
-    let ran = engine.run_in(container, &["sh", "-s"], RESTART.as_bytes(), operation, transport.limit()).await?;
+    let ran = engine
+        .run_in(container, &["sh", "-s", &cluster.slurm_dir()], RESTART.as_bytes(), operation, transport.limit())
+        .await?;
     transport.succeeded(ran, operation).map(drop)
 }
 

@@ -4,7 +4,7 @@
 use super::daemons;
 use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
-use crate::error::{Error, NodeError};
+use crate::error::NodeError;
 use crate::event::Events;
 use crate::inventory::Cluster;
 use crate::secret::Secret;
@@ -29,7 +29,7 @@ const GIVEN: &str = include_str!("../scripts/slurm/nodes/given.sh");
 pub struct MungeKey {
     /// The key in base64.
     pub key: Secret,
-    /// Why it was made just now; `None` for one that was there.
+    /// Why it was made just now, or has to be recorded; `None` for one that was there.
     pub renewed: Option<Renewal>,
 }
 
@@ -44,6 +44,8 @@ pub enum Renewal {
     Left,
     /// `keys rotate`.
     Asked,
+    /// It is an old one, and it is not recorded which nodes have it: an earlier command was cut off.
+    Unrecorded,
 }
 
 impl Renewal {
@@ -53,6 +55,7 @@ impl Renewal {
             "unknown" => Some(Renewal::Unknown),
             "left" => Some(Renewal::Left),
             "asked" => Some(Renewal::Asked),
+            "unrecorded" => Some(Renewal::Unrecorded),
             _ => None,
         }
     }
@@ -60,7 +63,7 @@ impl Renewal {
     /// Returns what the operator is told; `None` where nothing was replaced, or it was asked for.
     pub fn message(self) -> Option<&'static str> {
         match self {
-            Renewal::First | Renewal::Asked => None,
+            Renewal::First | Renewal::Asked | Renewal::Unrecorded => None,
             Renewal::Unknown => {
                 Some("Slurm's daemons get a new key: an earlier hvdctl made the old one, which former nodes may have")
             }
@@ -118,7 +121,7 @@ pub async fn renew(
     master: &Member,
     members: &[Member],
     events: &Events,
-) -> Result<NodeResults<String>, Error> {
+) -> Result<NodeResults<String>, NodeError> {
     let made = of_master(cluster, master, "", "asked").await?;
     let given = each_node(members.iter().collect(), events, async |member: &Member| {
         let script = Script::new(GIVE).with("directory", &cluster.slurm_dir()).with("key", made.key.expose());

@@ -117,7 +117,8 @@ fn check_own(options: &[String]) -> Result<(), Error> {
 
 /// Returns the command that submits a job with these options, or asks whether Slurm would take it.
 fn command(options: &[String], only_test: bool) -> Vec<String> {
-    let argv = ["sbatch", if only_test { "--test-only" } else { "--parsable" }]
+    // Slurm keeps what it is given, and sends it about unencrypted
+    let argv = ["sbatch", if only_test { "--test-only" } else { "--parsable" }, "--export=PATH"]
         .into_iter()
         .chain(options.iter().map(String::as_str));
     argv.chain(["--wrap", WAIT]).map(str::to_owned).collect()

@@ -900,6 +900,7 @@ class LauncherEnvironment(unittest.TestCase):
 
     def test_a_launch_of_a_notebook_gets_no_more(self):
         shutil.copy(os.path.join(SCRIPTS, "notebook", "notebook.py"), JOB)
+        shutil.copy(os.path.join(SCRIPTS, "node", "tunnel.py"), JOB)
         seen = "import json, os, sys; json.dump(dict(os.environ), open(%r, 'w'))" % os.path.join(JOB, "seen")
         description = {"nodes": [{"node": "a", "address": "10.0.0.1", "ranks": 1}], "port": 22, "reads": [], "inherits": ["PATH", "HVDCTL_LAUNCH_MARK"],
                        "environment": {"HOROVOD_X": "1"}, "files": {}, "commands": [{"node": 0, "argv": [sys.executable, "-c", seen], "variables": []}]}

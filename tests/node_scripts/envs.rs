@@ -9,11 +9,15 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-const PROBE: &[&str] = &["env/common.sh", "env/activate.sh", "env/python.sh", "env/probe.sh"];
-const INSTALL: &[&str] = &["env/common.sh", "env/activate.sh", "env/python.sh", "env/install.sh"];
-const CREATE: &[&str] = &["node/marked.sh", "env/common.sh", "env/change.sh", "env/create.sh"];
-const LIST: &[&str] = &["env/common.sh", "env/list.sh"];
-const REMOVE: &[&str] = &["node/marked.sh", "env/common.sh", "env/change.sh", "env/remove.sh"];
+const PROBE: &[&str] =
+    &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/activate.sh", "env/python.sh", "env/probe.sh"];
+const INSTALL: &[&str] =
+    &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/activate.sh", "env/python.sh", "env/install.sh"];
+const CREATE: &[&str] =
+    &["node/close.sh", "node/permissions.sh", "node/marked.sh", "env/common.sh", "env/change.sh", "env/create.sh"];
+const LIST: &[&str] = &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/list.sh"];
+const REMOVE: &[&str] =
+    &["node/close.sh", "node/permissions.sh", "node/marked.sh", "env/common.sh", "env/change.sh", "env/remove.sh"];
 
 /// Python 3.11.2 with pip 23.2.1, which "installs" the lines NAME==VERSION of the file, and waits or fails if one says
 /// so.
@@ -407,7 +411,11 @@ fn wheels_arrive_as_they_were_sent() {
     let hash = "559aead08264d5795d3909718cdd05abd49572e84fe55590eef31a88a08fdffd";
     let send = |directory: &str| {
         fs::rename(machine.path("from/a"), machine.path(&format!("from/{directory}"))).unwrap();
-        let script = format!("{}{}", machine.env_variables(), source(&["env/common.sh", "env/wheels.sh"]));
+        let script = format!(
+            "{}{}",
+            machine.env_variables(),
+            source(&["node/close.sh", "node/permissions.sh", "env/common.sh", "env/wheels.sh"])
+        );
         let text = "tar -cf - -C \"$1\" \"$2\" | sh -c \"$3\"";
         let mut command = Command::new("sh");
         let output =

@@ -92,7 +92,7 @@ fn the_shared_worker_has_the_directory_of_its_job_until_that_ends() {
     // a job on the launcher's node, or in a worker of its own
     machine.prints(START, &job("j3", ""));
     assert_eq!((machine.place("j2"), machine.place("j3")), ("lent", "back"));
-    machine.prints(&["job/prune.sh"], "ids='j1\nj2\n'");
+    machine.prints(&["node/close.sh", "node/permissions.sh", "job/prune.sh"], "ids='j1\nj2\n'");
     assert_eq!((machine.place("j1"), machine.place("j2"), machine.place("j3")), ("gone", "gone", "back"));
     assert!(fs::read_dir(machine.path("jobs/.worker@lab")).unwrap().next().is_none());
 }
@@ -193,7 +193,7 @@ fn what_the_worker_has_put_next_to_the_directory_is_no_job() {
     let mut left: Vec<_> = fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["env.json", "job.json", "log"]);
-    machine.prints(&["job/prune.sh"], "ids='j2\n'");
+    machine.prints(&["node/close.sh", "node/permissions.sh", "job/prune.sh"], "ids='j2\n'");
     assert!(outside.join("env.json").exists() && !machine.path("jobs/j2").is_symlink());
 }
 

@@ -59,7 +59,12 @@ fn a_job_is_what_slurm_says_until_it_has_left_the_queue() {
     let called = fs::read_to_string(machine.path("sbatch")).unwrap();
     let directory = machine.path("run/h-1").display().to_string();
     assert!(called.starts_with("--parsable|--ntasks=2|--comment=a b|--job-name=big.h-1@a|"), "{called}");
-    assert!(called.ends_with(&format!("|--wrap=trap '' USR2; exec sh {directory}/main {directory}|")), "{called}");
+    assert!(
+        called.ends_with(&format!(
+            "|--wrap=trap '' USR2; [ -O {directory} ] || exit; exec sh {directory}/main {directory}|"
+        )),
+        "{called}"
+    );
 
     queue(&machine, "7|PENDING|(Nodes down, reserved)|1|N/A|1:00|big.h-1@a");
     assert_eq!(listed(&machine), "h-1@a queued 7|PENDING|(Nodes_down,_reserved)|1|N/A|1:00");

@@ -52,8 +52,15 @@ pub async fn run(options: &Rotate, context: &Context) -> Result<Outcome, Error> 
     let has_slurm = key::exists(target.cluster(), master);
     let (done, has_slurm) = tokio::join!(rotating.rotate(&members, wanted), has_slurm);
     let mut done = done?;
-    if has_slurm? && done.left.is_none() && done.failed.is_empty() {
-        done.failed = renew_slurm(master, &members, context).await?;
+    if done.left.is_none() && done.failed.is_empty() {
+        // the pair was replaced, whatever fails now
+        let renewed = match has_slurm {
+            Ok(false) => Ok(Vec::new()),
+            Ok(true) => renew_slurm(master, &members, context).await,
+            Err(error) => Err(error),
+        };
+        done.failed =
+            renewed.unwrap_or_else(|error| vec![error.hint("hvdctl slurm up gives Slurm's daemons their key")]);
     }
     session.progress.failed(&done.failed);
     session.cancellation.check()?;
@@ -61,7 +68,7 @@ pub async fn run(options: &Rotate, context: &Context) -> Result<Outcome, Error> 
 }
 
 /// Gives the cluster's own Slurm a new key, too. Returns the nodes that do not have it.
-async fn renew_slurm(master: &Member, members: &[Member], context: &Context) -> Result<Vec<NodeError>, Error> {
+async fn renew_slurm(master: &Member, members: &[Member], context: &Context) -> Result<Vec<NodeError>, NodeError> {
     let Context { target, session, events, .. } = context;
     let renewed = key::renew(target.cluster(), master, members, events).await?;
     let have: Vec<&str> = renewed.ok.iter().map(String::as_str).collect();

@@ -7,7 +7,7 @@ use crate::random;
 use crate::record::frames::{Frame, FrameKind};
 use crate::runtime::Runtime;
 use crate::secret::Secret;
-use crate::transport::node::Transport;
+use crate::transport::node::{Reach, Transport};
 use serde::Deserialize;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -83,10 +83,13 @@ impl Page<'_> {
             }
         };
         let serving = async {
-            let _open = match ready.await {
-                Ok(()) => self.serve(context).await,
-                Err(_) => None,
-            };
+            if ready.await.is_ok()
+                && let Some((mut reach, _page)) = self.serve(context).await
+            {
+                let why = reach.ended().await;
+                let lost = Message::from(format!("the page of the notebook is closed: {why}"));
+                context.events.warn(lost.hint("hvdctl notebook --attach opens it again, from another terminal"));
+            }
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -97,7 +100,7 @@ impl Page<'_> {
 
     /// Gives JupyterLab a new token, lets the port lead to it, reports where it is and opens a browser. What fails is
     /// only reported: the job goes on. Returns what has to be kept.
-    async fn serve(self, context: &Context) -> Option<impl Sized + use<>> {
+    async fn serve(self, context: &Context) -> Option<(Reach, Option<NamedTempFile>)> {
         let events = &context.events;
         let (token, port) = (Secret::plain(&random::token()), self.listener.local_addr().ok()?.port());
         let reach = async {

@@ -22,7 +22,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-const REMOVE: &str = include_str!("../../scripts/slurm/nodes/remove.sh");
+const REMOVE: &str = concat!(
+    include_str!("../../scripts/node/close.sh"),
+    include_str!("../../scripts/node/permissions.sh"),
+    include_str!("../../scripts/slurm/nodes/remove.sh")
+);
 
 /// What `slurm down` did on a node.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -108,7 +108,7 @@ fn check_owners(inventory: &Inventory) -> Result<(), Error> {
         false => Err(Error::usage(
             format!("the cluster's own Slurm is for nodes of one owner, and others have {}", owned.join(", ")),
             "root of one of its nodes commands Slurm on all: use an inventory without these nodes, or jobs without a \
-             queue",
+             queue; if it is up, remove it: hvdctl slurm down",
         )),
     }
 }

@@ -1,4 +1,4 @@
-# Prepended to the scripts in env. Variables: state_dir (hvdctl's directory on the node).
+# Prepended to the scripts in env, after node/permissions.sh. Variables: state_dir (hvdctl's directory on the node).
 #
 # The virtualenv NAME is the link env/NAME to a directory in env/.builds, which keeps its path: a virtualenv has its own
 # path in its files. The link gets its place when all is installed, so one that was cut off has none, and a job that
@@ -16,6 +16,7 @@ case $(stat -c '%u %A' -- "$state_dir" 2>/dev/null) in
   exit 1
   ;;
 esac
+refuse_exposed "$state_dir" create
 
 fail() { # MESSAGE [EXIT-CODE]
   printf '%s\n' "$1" >&2

@@ -3,7 +3,8 @@
 # tests whether nobody but root and the login is in a group. A directory service lists neither its users nor whose first group it is, so
 # only groups with the name of the login, and those that a distribution has by itself (below 100), can be private
 is_private() { # GID
-  login=${HVDCTL_LOGIN:-0:0}
+  # of a script that runs as the login itself, it is the login's
+  login=${HVDCTL_LOGIN:-$(id -u):$(id -g)}
   login=${login%%:*}
   group=$(timeout 5 getent group "$1") && user=$(timeout 5 getent passwd "$login") || return
   [ "${group%%:*}" = "${user%%:*}" ] || [ "$1" -lt 100 ] || return

@@ -45,7 +45,7 @@ follow() { # WHAT PATH
 # sets `trusted`, the users who are root or may become it. In a user namespace all that is not mapped, such as the node's root, has the
 # overflow number; in that of a rootless engine, which is the login's, other numbers mean other users
 find_trusted() {
-  login=${HVDCTL_LOGIN:-0:0} mapped=0 numbers=same
+  login=${HVDCTL_LOGIN:-$(id -u):$(id -g)} mapped=0 numbers=same
   trusted=" 0 $(id -u) " login=${login%%:*}
   read -r _ mapped _ 2>/dev/null </proc/self/uid_map || :
   if [ "$mapped" != 0 ]; then
@@ -125,13 +125,16 @@ report_exposed() { # FUNCTION
   set +f
 }
 # ends a script that is about to write to a directory, or to run what is there, if others can change it or what is above it: nobody may have
-# looked at the facts of the node. Others may create what is missing, if `create` is given
+# looked at the facts of the node. Others may create what is missing, if `create` is given. What is above the home directory of a login
+# decides about the login itself, and sshd does not look there either
 refuse_exposed() { # DIRECTORY [create]
   exposed=$(follow it "$1" && report_exposed :) || exit
-  [ -z "${2:-}" ] || exposed=$(printf '%s\n' "$exposed" | grep -v '^exposed it create ' || :)
   [ -n "$exposed" ] || return 0
-  printf '%s\n' "$exposed" | sed -n 1p | {
-    read -r _ _ fault mode user group path
+  home=
+  [ "$(id -u)" = 0 ] || home=$(cd -P -- "${HOME:-/}" 2>/dev/null && pwd -P)
+  printf '%s\n' "$exposed" | while read -r _ _ fault mode user group path; do
+    case ${2:-}:$fault in create:create) continue ;; esac
+    case $home in "${path%/}/"?*) continue ;; esac
     case $fault in
     owner) why="$path belongs to $user" ;;
     link) why="the link $path belongs to $user" ;;
@@ -139,7 +142,7 @@ refuse_exposed() { # DIRECTORY [create]
     create) why="it is missing, and others can create it in $path" ;;
     *) why="every user can write to $path" ;;
     esac
-    echo "other users can change $1: $why (owner $user, mode $mode)" >&2
-  }
-  exit 1
+    echo "other users can change $1: $why (owner $user, mode $mode); close that to them (chmod go-w), or set another directory in the inventory" >&2
+    exit 1
+  done || exit
 }

@@ -156,9 +156,9 @@ def jupyter(description, private):
                HVDCTL_LAUNCH=" ".join(map(shlex.quote, own(["launch"]))), JUPYTER_RUNTIME_DIR=private,
                JUPYTER_CONFIG_PATH=":".join(filter(None, [private, env.get("JUPYTER_CONFIG_PATH")])))
     # names of version 2, and of those before; they win over the image's own configuration. A socket in a closed directory: ranks and other
-    # users of the node can read or try what goes over TCP
+    # users of the node can read or try what goes over TCP. With the default port, or JUPYTER_PORT contradicts the socket
     server = {"token": token, "password": "", "allow_root": True, "open_browser": False, "allow_remote_access": False,
-              "sock": path, "sock_mode": "0600"}
+              "sock": path, "sock_mode": "0600", "port": 8888}
     config = {"ServerApp": dict(server, root_dir=os.getcwd()), "NotebookApp": dict(server, notebook_dir=os.getcwd()), "IdentityProvider": {"token": token},
               "PasswordIdentityProvider": {"hashed_password": ""},
               "KernelManager": {"transport": "ipc"}, "MappingKernelManager": {"allowed_message_types": MESSAGES}}

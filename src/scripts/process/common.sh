@@ -14,6 +14,8 @@ case $(stat -c '%u %A' -- "$state_dir" 2>/dev/null) in
   exit 1
   ;;
 esac
+# what is above it decides what it is; who creates it first in a directory of all users, such as /var/tmp, is found above
+refuse_exposed "$state_dir" create
 boot=$(cat /proc/sys/kernel/random/boot_id)
 # reads the state of a process and its start time in ticks since the boot (proc_pid_stat(5)); its name may contain any character
 read_stat() { # PID

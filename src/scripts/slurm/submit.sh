@@ -36,7 +36,7 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   exit 0
 fi
 number=$(sbatch --parsable "$@" --job-name="$name.$id" --output="$directory/output" --open-mode=append --chdir="$directory" \
-  --wrap="trap '' USR2; exec sh $directory/main $directory") || exit
+  --wrap="trap '' USR2; [ -O $directory ] || exit; exec sh $directory/main $directory") || exit
 # of a federation: NUMBER;CLUSTER
 number=${number%%;*}
 printf '%s\n' "$number" >"$directory/job"

@@ -2,7 +2,7 @@
 //! read what passes, or connect.
 
 use super::Process;
-use super::tunnel::{Frame, follow, write_frames};
+use super::tunnel::{TunnelFrame, follow, write_frames};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,7 +54,7 @@ impl Reach {
         let passing = tokio::spawn(async move {
             let input = process.take_stdin();
             let connections = Connections::default();
-            let (sender, frames) = mpsc::channel::<Frame>(FRAMES_AHEAD);
+            let (sender, frames) = mpsc::channel::<TunnelFrame>(FRAMES_AHEAD);
             let passed = tokio::select! {
                 ended = write_frames(input, frames) => ended,
                 ended = read(output, &connections) => ended,
@@ -65,6 +65,16 @@ impl Reach {
         });
         Reach { passing }
     }
+
+    /// Waits until nothing is passed on any more, and returns why: the connection to the node was lost, or the program
+    /// there has ended.
+    pub async fn ended(&mut self) -> String {
+        match (&mut self.passing).await {
+            Ok(Err(error)) => error.to_string(),
+            Ok(Ok(())) => "what leads to it has ended".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
 }
 
 fn lock(connections: &Connections) -> MutexGuard<'_, HashMap<u32, Connection>> {
@@ -72,7 +82,7 @@ fn lock(connections: &Connections) -> MutexGuard<'_, HashMap<u32, Connection>> {
 }
 
 /// Accepts connections, and numbers them.
-async fn accept(listener: TcpListener, sender: mpsc::Sender<Frame>, connections: &Connections) {
+async fn accept(listener: TcpListener, sender: mpsc::Sender<TunnelFrame>, connections: &Connections) {
     let (mut number, mut passing) = (0, JoinSet::new());
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -116,7 +126,7 @@ async fn pass(
     number: u32,
     stream: TcpStream,
     mut received: mpsc::UnboundedReceiver<Vec<u8>>,
-    sender: &mpsc::Sender<Frame>,
+    sender: &mpsc::Sender<TunnelFrame>,
     waiting: &AtomicUsize,
 ) {
     let (from, mut to) = stream.into_split();

@@ -55,7 +55,7 @@ impl Drop for Tunnel {
 
 /// Bytes of a connection; none when its sender has ended its direction, and once more when it takes nothing more
 /// either.
-pub(super) type Frame = (u32, Vec<u8>);
+pub(super) type TunnelFrame = (u32, Vec<u8>);
 
 /// A connection to the port.
 struct Connection {
@@ -94,7 +94,7 @@ impl Tunnel {
 
 /// Passes connections on until a stream breaks.
 async fn pass(input: impl AsyncWrite + Unpin, output: impl AsyncRead + Unpin, port: u16) -> io::Result<()> {
-    let (sender, frames) = mpsc::channel::<Frame>(FRAMES_AHEAD);
+    let (sender, frames) = mpsc::channel::<TunnelFrame>(FRAMES_AHEAD);
     tokio::select! {
         ended = write_frames(input, frames) => ended,
         ended = connect(output, sender, port) => ended,
@@ -104,7 +104,7 @@ async fn pass(input: impl AsyncWrite + Unpin, output: impl AsyncRead + Unpin, po
 /// Writes frames to the program, and one now and then that says that hvdctl is there.
 pub(super) async fn write_frames(
     mut input: impl AsyncWrite + Unpin,
-    mut frames: mpsc::Receiver<Frame>,
+    mut frames: mpsc::Receiver<TunnelFrame>,
 ) -> io::Result<()> {
     loop {
         let (number, bytes) = timeout(PERIOD, frames.recv()).await.ok().flatten().unwrap_or_default();
@@ -116,7 +116,7 @@ pub(super) async fn write_frames(
 }
 
 /// Connects to the port for each connection on the node, and writes there what comes of it.
-async fn connect(mut output: impl AsyncRead + Unpin, sender: mpsc::Sender<Frame>, port: u16) -> io::Result<()> {
+async fn connect(mut output: impl AsyncRead + Unpin, sender: mpsc::Sender<TunnelFrame>, port: u16) -> io::Result<()> {
     // `None` for one that has ended
     let mut connections: HashMap<u32, Option<Connection>> = HashMap::new();
     let mut following = JoinSet::new();
@@ -155,14 +155,14 @@ async fn connect(mut output: impl AsyncRead + Unpin, sender: mpsc::Sender<Frame>
 }
 
 /// Tells the node that nothing comes from a connection any more, and nothing is taken.
-async fn end(number: u32, sender: &mpsc::Sender<Frame>) {
+async fn end(number: u32, sender: &mpsc::Sender<TunnelFrame>) {
     for _ in 0..2 {
         let _ = sender.send((number, Vec::new())).await;
     }
 }
 
 /// Passes on what comes from a connection until it ends.
-pub(super) async fn follow(number: u32, mut read: OwnedReadHalf, sender: mpsc::Sender<Frame>) {
+pub(super) async fn follow(number: u32, mut read: OwnedReadHalf, sender: mpsc::Sender<TunnelFrame>) {
     loop {
         let mut bytes = Vec::with_capacity(MOST);
         let count = (&mut read).take(MOST as u64).read_buf(&mut bytes).await.unwrap_or(0);

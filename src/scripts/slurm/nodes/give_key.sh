@@ -4,5 +4,7 @@ umask 077
 # a node that is not in it
 [ -d "$directory" ] || exit 0
 refuse_exposed "$directory"
+# the daemons are to be started again, whatever becomes of this command (install.sh)
+: >"$directory/.restart"
 printf '%s' "$key" >"$directory/.key.new"
 mv -fT -- "$directory/.key.new" "$directory/munge.key"

@@ -10,7 +10,7 @@ import time
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 SOCKET = "agent.sock"
 MISSING = 60  # seconds in which hslurm-agent may be started again
-LIMIT = 3600  # seconds for an answer: an epilog waits for the end of ranks
+LIMIT = 3600  # seconds for an answer: an epilog waits for the end of ranks, and keeps its node meanwhile
 
 
 def ask(question):
@@ -25,12 +25,16 @@ def ask(question):
 def main(what):
     # the path of a socket is short
     os.chdir(DIRECTORY)
-    until = time.monotonic() + MISSING
+    until = time.monotonic() + (LIMIT if what == "epilog" else MISSING)
     while True:
+        began = time.monotonic()
         try:
             return ask({"what": what, "job": os.environ.get("SLURM_JOB_ID", "")})
         except (OSError, ValueError) as error:
             failure = error
+        if time.monotonic() - began > 1:
+            # it was there, and has ended
+            until = max(until, time.monotonic() + MISSING)
         if what == "check" or time.monotonic() > until:
             break
         time.sleep(0.5)

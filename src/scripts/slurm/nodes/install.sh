@@ -1,5 +1,5 @@
-# Writes the files of the cluster's own Slurm, and prints `changed` if one of them was another one. Appended to node/close.sh and
-# node/permissions.sh. Variables: directory, files (a tar archive, in base64).
+# Writes the files of the cluster's own Slurm, and prints `changed` if the daemons have to be started again, now or since an earlier command
+# that was cut off: restart.sh removes `.restart`. Appended to node/close.sh and node/permissions.sh. Variables: directory, files (a tar archive, in base64).
 set -eu
 umask 077
 refuse_exposed "$directory"
@@ -16,8 +16,9 @@ printf '%s' "$files" | base64 -d | tar -xpmf - -C "$new" --no-same-owner
 for file in "$new"/*; do
   old=$directory/${file##*/}
   cmp -s "$file" "$old" || {
+    : >"$directory/.restart"
     mv -fT -- "$file" "$old"
-    echo changed
   }
-done | sort -u
+done
 rm -rf "$new"
+[ ! -e "$directory/.restart" ] || echo changed

@@ -16,6 +16,8 @@ else
   if [ -z "$renew" ] && [ -n "$left" ]; then why=left; fi
 fi
 if [ -n "$why" ]; then
+  # the daemons are to be started again, whatever becomes of this command (install.sh)
+  : >"$directory/.restart"
   rm -f "$directory/munge.given"
   head -c 128 /dev/urandom | base64 -w 0 >"$directory/.key.new"
   mv -fT -- "$directory/.key.new" "$directory/munge.key"
@@ -24,5 +26,6 @@ if [ -z "$renew" ]; then
   printf '%s\n' "$nodes" >"$directory/.nodes.new"
   mv -fT -- "$directory/.nodes.new" "$directory/munge.nodes"
 fi
+[ -n "$why" ] || [ -e "$directory/munge.given" ] || why=unrecorded
 printf '%s\n' "$why"
 cat "$directory/munge.key"

@@ -73,7 +73,11 @@ agent:controller) keep agent python3 "$directory/agent.py" & ;;
 esac
 case $which in
 daemons) keep slurmd node_daemon & ;;
-agent) keep node python3 "$directory/node.py" & ;;
+agent)
+  # it begins with the files as they are
+  rm -f "$directory/.restart"
+  keep node python3 "$directory/node.py" &
+  ;;
 esac
 end() {
   trap '' TERM INT

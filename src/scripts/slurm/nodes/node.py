@@ -161,10 +161,10 @@ def jobs_outside():
         directory = os.path.dirname(file)
         job = os.path.basename(directory)
         with contextlib.suppress(OSError):
-            changed = os.lstat(file).st_mtime
+            changed = os.lstat(file).st_ctime
             if job not in known and queued.ID.fullmatch(job) and not is_queued(directory):
                 prepared.add(job)
-                if time.time() - changed < FRESH:
+                if 0 <= time.time() - changed < FRESH:
                     fresh.add(job)
     if not prepared - fresh:
         return sorted(fresh)

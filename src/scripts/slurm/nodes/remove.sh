@@ -1,5 +1,8 @@
-# Removes the files of the cluster's own Slurm, and the environment of the jobs that were in its queue, which may be secret. Variables:
-# directory, jobs_dir.
+# Removes the files of the cluster's own Slurm, and the environment of the jobs that were in its queue, which may be secret. Appended to
+# node/close.sh and node/permissions.sh. Variables: directory, jobs_dir.
+[ -d "$directory" ] || exit 0
+refuse_exposed "$directory"
+refuse_exposed "$jobs_dir"
 for job in "$directory"/jobs/*.json; do
   job=${job##*/}
   rm -f -- "$jobs_dir/${job%.json}/env.json"

@@ -1,4 +1,7 @@
-# Starts the daemons of this container again, with their new files; what they run goes on. Runs in the container.
+# Starts the daemons of this container again, with their new files; what they run goes on. Runs in hslurm, and then in hslurm-agent, which
+# notes that it is done. Argument: the directory of the files.
 for file in /run/hvdctl-munged.pid /run/hvdctl-slurmctld.pid /run/hvdctl-slurmd.pid /run/hvdctl-agent.pid /run/hvdctl-node.pid; do
   { read -r pid <"$file" && kill "$pid"; } 2>/dev/null || :
 done
+# hslurm cannot write there
+rm -f "$1/.restart" 2>/dev/null || :

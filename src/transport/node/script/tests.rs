@@ -88,9 +88,17 @@ fn the_variables_of_a_script_are_found() {
 /// Returns every script that the sources put together from files, by the names of these.
 fn scripts() -> BTreeMap<Vec<String>, String> {
     static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r#"concat!\(\s*(?:include_str!\("[^"]+\.sh"\),?\s*)+\)|include_str!\("[^"]+\.sh"\)"#).unwrap()
+        Regex::new(
+            r#"concat!\(\s*(?:include_str!\("[^"]+\.sh"\),?\s*)+\)|include_str!\("[^"]+\.sh"\)|process_script!\([^)]+\)"#,
+        )
+        .unwrap()
     });
-    static FILE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"scripts/([\w./]+\.sh)""#).unwrap());
+    static FILE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"(?:scripts/|[(\s]")(\w[\w/]*\.sh)""#).unwrap());
+    // runtime/process.rs
+    static MACRO: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"(?s)macro_rules! process_script \{(.*?)\n\}").unwrap());
+    let of_processes = include_str!("../../../runtime/process.rs");
+    let of_processes = MACRO.captures(of_processes).expect("the macro of these scripts").get(1).unwrap().as_str();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut directories, mut found) = (vec![root.clone()], BTreeMap::new());
     while let Some(directory) = directories.pop() {
@@ -98,8 +106,12 @@ fn scripts() -> BTreeMap<Vec<String>, String> {
             fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).partition(|path| path.is_dir());
         directories.extend(below);
         for file in files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
-            for whole in WHOLE.find_iter(&fs::read_to_string(file).unwrap()) {
-                let names: Vec<String> = FILE.captures_iter(whole.as_str()).map(|name| name[1].to_owned()).collect();
+            let text = fs::read_to_string(file).unwrap();
+            for whole in WHOLE.find_iter(&MACRO.replace(&text, "")) {
+                let names = |text: &str| FILE.captures_iter(text).map(|name| name[1].to_owned()).collect::<Vec<_>>();
+                let first =
+                    if whole.as_str().starts_with("process_script!") { names(of_processes) } else { Vec::new() };
+                let names = [first, names(whole.as_str())].concat();
                 let text = names.iter().map(|name| fs::read_to_string(root.join("scripts").join(name)).unwrap());
                 found.insert(names.clone(), text.collect());
             }
