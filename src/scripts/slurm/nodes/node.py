@@ -161,7 +161,7 @@ def jobs_outside():
         directory = os.path.dirname(file)
         job = os.path.basename(directory)
         with contextlib.suppress(OSError):
-            changed = os.lstat(file).st_ctime
+            changed = os.lstat(file).st_mtime
             if job not in known and queued.ID.fullmatch(job) and not is_queued(directory):
                 prepared.add(job)
                 if 0 <= time.time() - changed < FRESH:

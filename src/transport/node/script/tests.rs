@@ -93,7 +93,8 @@ fn scripts() -> BTreeMap<Vec<String>, String> {
         )
         .unwrap()
     });
-    static FILE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"(?:scripts/|[(\s]")(\w[\w/]*\.sh)""#).unwrap());
+    static FILE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"scripts/([\w./]+\.sh)""#).unwrap());
+    static PART: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#""([\w./]+\.sh)""#).unwrap());
     // runtime/process.rs
     static MACRO: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"(?s)macro_rules! process_script \{(.*?)\n\}").unwrap());
@@ -108,10 +109,14 @@ fn scripts() -> BTreeMap<Vec<String>, String> {
         for file in files.into_iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
             let text = fs::read_to_string(file).unwrap();
             for whole in WHOLE.find_iter(&MACRO.replace(&text, "")) {
-                let names = |text: &str| FILE.captures_iter(text).map(|name| name[1].to_owned()).collect::<Vec<_>>();
-                let first =
-                    if whole.as_str().starts_with("process_script!") { names(of_processes) } else { Vec::new() };
-                let names = [first, names(whole.as_str())].concat();
+                let names = |regex: &Regex, text: &str| -> Vec<String> {
+                    regex.captures_iter(text).map(|name| name[1].to_owned()).collect()
+                };
+                let whole = whole.as_str();
+                let names = match whole.starts_with("process_script!") {
+                    true => [names(&FILE, of_processes), names(&PART, whole)].concat(),
+                    false => names(&FILE, whole),
+                };
                 let text = names.iter().map(|name| fs::read_to_string(root.join("scripts").join(name)).unwrap());
                 found.insert(names.clone(), text.collect());
             }
