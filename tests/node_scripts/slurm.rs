@@ -153,8 +153,12 @@ fn a_node_that_leaves_has_no_key_that_is_in_use() {
     assert_eq!(why, "first");
     // one node more changes nothing
     let three = "node1 10.0.0.1\nnode2 10.0.0.2\nnode3 10.0.0.3";
+    let given = || fs::write(machine.path("slurm/munge.given"), "node1\nnode2\nnode3\n").unwrap();
+    assert_eq!(key(&machine, three, ""), ("unrecorded".to_owned(), first.clone()));
+    given();
     assert_eq!(key(&machine, three, ""), (String::new(), first.clone()));
-    fs::write(machine.path("slurm/munge.given"), "node1\nnode2\nnode3\n").unwrap();
+    // the daemons start again with it, also if this command is cut off
+    assert!(machine.path("slurm/.restart").exists());
     // it leaves, or another machine has its name
     let (why, second) = key(&machine, "node1 10.0.0.1\nnode2 10.0.0.2", "");
     assert_eq!((why.as_str(), second == first), ("left", false));
@@ -167,6 +171,7 @@ fn a_node_that_leaves_has_no_key_that_is_in_use() {
     // what an earlier hvdctl has made
     fs::remove_file(machine.path("slurm/munge.nodes")).unwrap();
     assert_eq!(key(&machine, "node1 10.0.0.1", "").0, "unknown");
+    given();
     assert_eq!(key(&machine, "node1 10.0.0.1", "").0, "");
     let mode = |name: &str| fs::metadata(machine.path(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!([mode("slurm"), mode("slurm/munge.key")], [0o700, 0o600]);
