@@ -13,7 +13,9 @@ use std::process::Command;
 /// Blocks that need what the lab does not have: the guide and the first line of the block.
 const NOT_EXECUTED: &[(&str, &str)] = &[
     // it compiles hvdctl
-    ("first-cluster.md", "cargo install --path .      # installs hvdctl to ~/.cargo/bin; needs Rust 1.88 or later"),
+    ("first-cluster.md", "cargo install --locked --path .    # in a clone of the repository; installs to ~/.cargo/bin; needs Rust 1.88 or later"),
+    // an image of 8 GB
+    ("images.md", "hvdctl image build ./examples/images/cuda12    # builds it on the master and gives it to all nodes"),
     // it waits for its user; tests/lab/notebook.rs opens it
     ("notebook.md", "$ hvdctl notebook ./work"),
     // an account with AWS, and Kubernetes; tests/export.rs has the documents
