@@ -13,7 +13,12 @@ use std::process::Command;
 /// Blocks that need what the lab does not have: the guide and the first line of the block.
 const NOT_EXECUTED: &[(&str, &str)] = &[
     // it compiles hvdctl
-    ("first-cluster.md", "cargo install --path .      # installs hvdctl to ~/.cargo/bin; needs Rust 1.88 or later"),
+    (
+        "first-cluster.md",
+        "cargo install --locked --path .    # in a clone of the repository; installs to ~/.cargo/bin; needs Rust 1.88 or later",
+    ),
+    // an image of 8 GB
+    ("images.md", "hvdctl image build ./examples/images/cuda12    # builds it on the master and gives it to all nodes"),
     // it waits for its user; tests/lab/notebook.rs opens it
     ("notebook.md", "$ hvdctl notebook ./work"),
     // an account with AWS, and Kubernetes; tests/export.rs has the documents
@@ -245,6 +250,17 @@ fn every_page_is_executed() {
         let is_executed = tests.contains(&format!("\"{page}\""));
         assert_eq!(is_executed, has_steps, "{page}");
     }
+}
+
+/// The first example imports nothing that Horovod's own image lacks (docker/horovod/Dockerfile of 0.28.1).
+#[test]
+fn the_first_example_runs_in_the_image_that_init_proposes() {
+    let there = ["argparse", "os", "socket", "sys", "time", "horovod", "numpy", "torch"];
+    let program = fs::read_to_string(root().join("examples/digits/train.py")).unwrap();
+    let import = regex::Regex::new(r"(?m)^\s*(?:import|from) (\w+)").unwrap();
+    let imported: BTreeSet<&str> = import.captures_iter(&program).map(|found| found.extract::<1>().1[0]).collect();
+    assert!(imported.contains("torch"), "{imported:?}");
+    assert_eq!(imported.iter().filter(|module| !there.contains(module)).collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
 /// Parts of inventories are valid, and other TOML can be read.

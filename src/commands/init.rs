@@ -61,9 +61,9 @@ pub async fn run(options: &Init, global: &Global, events: &Events) -> Result<Out
         }
         draft::find_duplicates(&mut entries);
     }
-    warn(&entries, events);
-    let text =
-        draft::text(&options.name, draft::image(&images, &entries), &entries) + &draft::groups(&groups, &entries);
+    let image = draft::image(&images, &entries);
+    warn(image, &entries, events);
+    let text = draft::text(&options.name, image, &entries) + &draft::groups(&groups, &entries);
     Inventory::parse(&text, &file)?;
     draft_file::write(&file, &text, options.force)?;
     Ok(outcome(&file, options, global, &entries))
@@ -118,8 +118,9 @@ async fn ask(
     }
 }
 
-/// Warns of machines that cannot be nodes as they are, and of machines that are named twice.
-fn warn(entries: &[DraftNode], events: &Events) {
+/// Warns of machines that cannot be nodes as they are, of machines that are named twice, and of GPUs that the image
+/// cannot use.
+fn warn(image: &str, entries: &[DraftNode], events: &Events) {
     for entry in entries {
         if let Some(other) = &entry.same_as {
             events.warn(Message::of(&entry.name, format!("skipped, because it is the same machine as {other}")));
@@ -128,6 +129,9 @@ fn warn(entries: &[DraftNode], events: &Events) {
                 events.warn(Message::of(&entry.name, what).hint(hint));
             }
         }
+    }
+    if let Some((nodes, what, hint)) = draft::unsupported_gpus(image, entries) {
+        events.warn(Message::of(&nodeset::fold(&nodes), what).hint(hint));
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Probe {
     pub engine_fault: Option<EngineFault>,
     /// The images that were asked for and are there.
     pub images: Vec<String>,
+    /// The highest compute capability of its NVIDIA GPUs, `(9, 0)` for 9.0; `None` if the driver does not report it.
+    pub compute_capability: Option<(u32, u32)>,
 }
 
 impl Probe {
@@ -47,6 +49,7 @@ impl Probe {
                 ("docker" | "podman-version", "login" | "sudo") => probe.engine = Some(Ok(rest.to_owned())),
                 ("docker" | "podman-version", "no") => probe.engine = Some(Err(rest.to_owned())),
                 ("image", _) => probe.images.push(value.to_owned()),
+                ("compute-cap", _) => probe.compute_capability = probe.compute_capability.max(capability(value)),
                 _ => {}
             }
         }
@@ -129,6 +132,37 @@ impl Probe {
         };
         !own(self).is_empty() && own(self) == own(other) && self.facts.hostname == other.facts.hostname
     }
+}
+
+/// Reads a compute capability such as `9.0`.
+fn capability(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.trim().split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The repository of Horovod's own images. Its last ones, of 0.28.1, have CUDA 11.3 and PyTorch 1.12
+/// (docker/horovod/Dockerfile).
+const HOROVOD: &str = "horovod/horovod";
+/// The first compute capability for which CUDA 11.3 and its libraries have no code: Hopper's.
+const TOO_NEW: (u32, u32) = (9, 0);
+
+/// Returns why the GPUs of these machines cannot be used in the image, with a hint, and the machines' names.
+pub fn unsupported_gpus(image: &str, entries: &[DraftNode]) -> Option<(Vec<String>, String, &'static str)> {
+    let is_horovods = image.strip_prefix(HOROVOD).is_some_and(|tag| tag.is_empty() || tag.starts_with([':', '@']));
+    let too_new = |entry: &&DraftNode| {
+        let capability = entry.probe().and_then(|probe| probe.compute_capability);
+        is_horovods && entry.same_as.is_none() && capability >= Some(TOO_NEW)
+    };
+    let nodes: Vec<&DraftNode> = entries.iter().filter(too_new).collect();
+    let probe = nodes.first()?.probe()?;
+    let (major, minor) = probe.compute_capability?;
+    let name = probe.facts.gpus.first().map_or("the GPU", |gpu| &gpu.name);
+    let what = format!(
+        "{image} cannot use {name} (compute capability {major}.{minor}): its CUDA is 11.3, and Hopper and later need \
+         11.8"
+    );
+    let hint = "use an image with CUDA 12, as examples/images/cuda12 makes it (docs/guide/images.md)";
+    Some((nodes.iter().map(|entry| entry.name.clone()).collect(), what, hint))
 }
 
 fn list(places: &[(&str, IpAddr)]) -> String {
@@ -215,6 +249,7 @@ pub fn text(name: &str, image: &str, entries: &[DraftNode]) -> String {
 [cluster]
 name = {name:32} # a different one for each cluster on the same machines
 image = {image:31} # of all containers; name a version to keep jobs repeatable
+# For NVIDIA's Hopper, Blackwell and later, name an image with CUDA 12; docs/guide/images.md shows how to make it.
 # controller = \"gloo\"                   # or \"mpi\", if the image has Open MPI
 # key_type = \"rsa\"                      # of the containers' key pair: 4096 bits; or \"ed25519\"
 # port = 12345                          # of the workers' sshd, over which they reach each other

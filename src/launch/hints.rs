@@ -242,7 +242,7 @@ impl FailedProgram<'_> {
         let setup = match self.directory {
             None => format!(
                 "what the image lacks is installed on all nodes by `setup` in hvdctl.toml: {example} (hvdctl image \
-                 build --help)"
+                 build --help), or by its `build = \"Dockerfile\"`; or choose another `image` in the inventory"
             ),
             Some(_) => {
                 "what is not installed on the nodes: hvdctl env create makes one virtualenv on all of them; what \

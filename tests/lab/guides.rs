@@ -3,7 +3,7 @@
 use crate::guide::{differences, outcomes, script, steps};
 use crate::operator::own_home;
 use crate::process::{run, s};
-use crate::state::{Lab, hvdctl_in, lab_dir};
+use crate::state::{FULL_IMAGE, Lab, NODES, Restore, hvdctl_in, lab_dir, on};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -44,6 +44,26 @@ fn the_guide_to_the_first_cluster() {
     // `init` writes one
     fs::remove_file(lab.inventory()).unwrap();
     follow("first-cluster.md", &lab);
+}
+
+/// The nodes have the lab's image under the name that `init` proposes. It has no Python packages that Horovod's own lacks.
+#[test]
+fn the_quick_start_of_the_readme() {
+    const PROPOSED: &str = "horovod/horovod:latest";
+    let lab = Lab::empty();
+    fs::remove_file(lab.inventory()).unwrap();
+    for node in NODES {
+        assert_eq!(on(node, &format!("docker tag {FULL_IMAGE} {PROPOSED}")), "");
+    }
+    // after the worker that uses it
+    let _untag = Restore(|| {
+        for node in NODES {
+            on(node, &format!("docker ps -aq | xargs -r docker rm -fv; docker rmi {PROPOSED}"));
+        }
+    });
+    follow("../../README.md", &lab);
+    assert!(fs::read_to_string(lab.inventory()).unwrap().contains(&format!("\nimage = \"{PROPOSED}\" ")));
+    assert!(lab.path().join("results/checkpoint.pt").exists());
 }
 
 /// It contacts no node.

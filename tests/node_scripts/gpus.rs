@@ -3,6 +3,7 @@
 use super::{DOCTOR, FACTS, Machine};
 use hvdctl::gpus::health::report::{KernelLog, NodeHealth};
 use hvdctl::gpus::health::{Links, Reading};
+use hvdctl::init::draft::Probe;
 use hvdctl::node::facts::Facts;
 use hvdctl::node::gpus::{GpuDevice, NvidiaSmi};
 use hvdctl::worker::ready::GpuAnswer;
@@ -294,4 +295,25 @@ fn a_container_does_not_own_all_gpus_of_its_machine() {
     // a driver that does not list its GPUs, as of an earlier version
     fs::remove_dir_all(machine.path("driver")).unwrap();
     assert!(report().contains("\npci 0000:c1:00.0") && NodeHealth::parse(&report()).foreign.is_empty());
+}
+
+/// The scripts of `init`, as `src/init/probe.rs` puts them together.
+const PROBE: &[&str] = &["node/machine.sh", "node/nvidia_smi.sh", "node/gpus.sh", "access/login.sh", "node/probe.sh"];
+
+#[test]
+fn a_probe_has_the_compute_capability_of_the_newest_gpu() {
+    let machine = Machine::new(&[("jobs/x", "")]);
+    let failing = ["docker", "sudo"];
+    failing.iter().for_each(|tool| machine.stub(tool, "exit 1"));
+    let found = |answer: &str| {
+        let list = "echo 'GPU 0: NVIDIA H200 (UUID: GPU-aa)'";
+        machine.stub("nvidia-smi", &format!("case $1 in --query-gpu=compute_cap) {answer} ;; -L) {list} ;; esac"));
+        let probe = Probe::parse(&machine.prints(PROBE, "images=''"));
+        assert_eq!(probe.facts.gpus[0].name, "NVIDIA H200");
+        probe.compute_capability
+    };
+    assert_eq!(found("echo 8.6; echo 10.0; echo 9.0"), Some((10, 0)));
+    // as drivers say that do not know the query, and GPUs that have no answer
+    assert_eq!(found("echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2"), None);
+    assert_eq!(found("echo '[N/A]'"), None);
 }

@@ -162,6 +162,29 @@ fn the_image_that_all_have() {
 }
 
 #[test]
+fn gpus_that_the_image_cannot_use() {
+    let gpus = |capabilities: &str| {
+        probed(&format!("nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-a)\ngpu exit 0\n{capabilities}"))
+    };
+    let found = |image: &str, found: Vec<Found>| {
+        let nodes = entries("a b", found);
+        unsupported_gpus(image, &nodes).map(|(nodes, what, _)| format!("{}: {what}", nodes.join(",")))
+    };
+    let hopper = || gpus("compute-cap 8.6\ncompute-cap 9.0\ncompute-cap exit 0\n");
+    assert_eq!(
+        found("horovod/horovod:latest", vec![gpus("compute-cap 8.9\ncompute-cap exit 0\n"), hopper()]).unwrap(),
+        "b: horovod/horovod:latest cannot use NVIDIA H200 (compute capability 9.0): its CUDA is 11.3, and Hopper and \
+         later need 11.8"
+    );
+    assert!(found("horovod/horovod", vec![gpus("compute-cap 12.0\n"), hopper()]).unwrap().starts_with("a,b: "));
+    assert_eq!(found("horovod/horovod-cuda12:1", vec![hopper()]), None);
+    assert_eq!(found("team/train:1", vec![hopper()]), None);
+    // a driver that does not know the query
+    let old = "compute-cap Field \"compute_cap\" is not a valid field to query.\ncompute-cap exit 2\n";
+    assert_eq!(found("horovod/horovod", vec![gpus(old), probed(PLAIN)]), None);
+}
+
+#[test]
 fn names_differ_where_hosts_do_not() {
     let named = |text: &str| entries(text, vec![]).into_iter().map(|entry| entry.name).collect::<Vec<_>>().join(" ");
     assert_eq!(named("a b:22"), "a b");
@@ -193,6 +216,7 @@ fn said() -> impl Strategy<Value = Found> {
         "addr (eth0|ib0|lo|docker0) 10\\.0\\.0\\.[1-3]/24",
         "ssh 10\\.0\\.0\\.[1-3]",
         "gpu GPU [0-9]: .{0,20} \\(UUID: x\\)",
+        "compute-cap .{0,10}",
         "(hostname|cores|image|nvidia-smi) .{0,10}",
     ];
     prop_oneof![

@@ -1,6 +1,8 @@
 # Probes a machine for `init`. Appended to machine.sh, nvidia_smi.sh, gpus.sh and access/login.sh; prints "KEY VALUE" lines for
 # init/draft.rs.
 # Variables: images. Runs as the login itself, because its way to become root is not known yet, and changes nothing.
+# a driver that does not know the query is older than the GPUs for which the answer matters
+if command -v nvidia-smi >/dev/null 2>&1; then nvidia_smi compute-cap --query-gpu=compute_cap --format=csv,noheader; fi
 last() { printf '%s\n' "$output" | tail -n 1; }
 sudo=''
 if [ "$(id -u)" = 0 ]; then

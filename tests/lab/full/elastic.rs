@@ -44,7 +44,8 @@ fn an_elastic_job_that_loses_a_node_to_power_off_reaches_the_accuracy_of_an_undi
     let elastic = ("horovodrun", include_str!("../../../examples/digits_elastic/train.py"), KEPT, kept);
     let ddp = ("torchrun", include_str!("../../../examples/digits_ddp/train.py"), PACED, restarted);
     for (launcher, program, paced, [leaves, joins, how]) in [elastic, ddp] {
-        let project = lab.project(launcher, &[("train.py", program), ("paced.py", paced)]);
+        let data = include_str!("../../../examples/digits/digits.csv");
+        let project = lab.project(launcher, &[("train.py", program), ("paced.py", paced), ("digits.csv", data)]);
         // the nodes share the cores of this machine
         let train = ["train", project.to_str().unwrap(), "--launcher", launcher, "-e", "OMP_NUM_THREADS=1", "-np"];
         let program = ["--epochs", "15", "--target-accuracy", "0.95"];
