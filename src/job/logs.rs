@@ -7,6 +7,7 @@ use crate::cancel::signalled;
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message, Stream};
+use crate::launch::hints::WITHOUT_MPI;
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::lost_output;
@@ -76,7 +77,10 @@ impl LogRequest {
             }
             FrameKind::Waits { .. } | FrameKind::Resumed(_) => is_recent && is_of_rank,
             // it concerns all ranks
-            FrameKind::Restart(_) | FrameKind::Renumbered { .. } | FrameKind::Substituted(_) => is_recent,
+            FrameKind::Restart(_)
+            | FrameKind::Renumbered { .. }
+            | FrameKind::Substituted(_)
+            | FrameKind::WithoutMpi => is_recent,
             _ => false,
         }
     }
@@ -251,6 +255,7 @@ impl LogView<'_> {
                     self.events.note(substituted(&program));
                 }
             }
+            FrameKind::WithoutMpi => self.events.warn(WITHOUT_MPI),
             _ => report_output(node, frame, self.events),
         }
     }

@@ -3,6 +3,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
@@ -65,7 +66,25 @@ class Endings(unittest.TestCase):
         self.assertEqual(allocation.state_of({}, [], "0"), "", "it does not answer")
 
     def test_ranks_of_mpi_connect_as_the_site_wants(self):
-        self.assertIsNone(allocation.mpi_type({"MpiDefault": "pmix_v4"}))
+        self.assertIsNone(allocation.mpi_type({"MpiDefault": "pmix_v4"}, 2))
+
+    def test_ranks_of_mpi_connect_over_what_slurm_can_load(self):
+        # as srun of Debian, which lists PMIx without its library
+        srun = """#!/bin/sh
+case $* in
+--mpi=list) echo 'MPI plugin types are...'; printf '\\t%s\\n' cray_shasta none pmi2 pmix ;;
+*--mpi=none*|*--mpi=[LOADS]*) ;;
+*) echo "srun: error: Invalid MPI type, --mpi=list for acceptable types" >&2; exit 1 ;;
+esac
+"""
+        for loads, expected in (("pmix", "pmix"), ("pmi2", "pmi2"), ("nothing", "none")):
+            with tempfile.TemporaryDirectory() as directory:
+                path = os.path.join(directory, "srun")
+                with open(path, "w") as file:
+                    file.write(srun.replace("[LOADS]", loads))
+                os.chmod(path, 0o755)
+                with unittest.mock.patch.dict(os.environ, {"PATH": directory + ":" + os.environ["PATH"]}):
+                    self.assertEqual(allocation.mpi_type({"MpiDefault": "none"}, 2), expected)
 
 
 if __name__ == "__main__":
