@@ -342,6 +342,18 @@ mod tests {
         assert_eq!(shown, ["a", "idle [0, 1]", "b"]);
     }
 
+    #[test]
+    fn ranks_that_slurm_does_not_connect_are_warned_of() {
+        let (events, receiver) = Events::channel();
+        let mut view = LogView { job: None, events: &events, waits: Waits::default(), is_substituted: false };
+        let frame = Frame { time: 1.0, rank: 0, kind: FrameKind::WithoutMpi };
+        assert!(LogRequest::default().takes(&frame));
+        view.show("node1", frame);
+        let shown = receiver.receive(std::time::Duration::ZERO);
+        let Ok(Event::Warning(warning)) = shown else { panic!("{shown:?}") };
+        assert_eq!(warning, WITHOUT_MPI.into());
+    }
+
     #[tokio::test]
     async fn logs_are_merged_by_time_and_each_keeps_its_order() {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel(4)).unzip();

@@ -46,6 +46,13 @@ fn the_guide_to_the_first_cluster() {
     follow("first-cluster.md", &lab);
 }
 
+#[test]
+fn the_guide_to_a_script_of_ones_own() {
+    let lab = Lab::empty();
+    fs::remove_file(lab.inventory()).unwrap();
+    follow("own-script.md", &lab);
+}
+
 /// It contacts no node.
 #[test]
 fn the_guide_to_kubernetes() {

@@ -83,8 +83,16 @@ esac
                 with open(path, "w") as file:
                     file.write(srun.replace("[LOADS]", loads))
                 os.chmod(path, 0o755)
-                with unittest.mock.patch.dict(os.environ, {"PATH": directory + ":" + os.environ["PATH"]}):
-                    self.assertEqual(allocation.mpi_type({"MpiDefault": "none"}, 2), expected)
+                path = directory + ":" + os.environ["PATH"]
+                with unittest.mock.patch.dict(os.environ, {"PATH": path}), unittest.mock.patch.object(allocation, "PROGRAMS", directory):
+                    allocation.connect_mpi({"MpiDefault": "none"}, 2)
+                    self.assertEqual(os.environ["SLURM_MPI_TYPE"], expected)
+                # that ranks of MPI are alone is in the job's log
+                written = os.path.exists(os.path.join(directory, "log"))
+                self.assertEqual(written, expected == "none")
+                if written:
+                    with open(os.path.join(directory, "log")) as file:
+                        self.assertRegex(file.read(), r"^[0-9.]+ 0 c \n$")
 
 
 if __name__ == "__main__":

@@ -122,6 +122,15 @@ def mpi_type(config, nodes):
     return next((kind for kind in ("pmix", "pmi2") if kind in listed and can_load(kind, nodes)), "none")
 
 
+def connect_mpi(config, nodes):
+    """Chooses how Slurm connects the ranks of MPI on so many nodes, and writes to the job's log if it does not."""
+    kind = mpi_type(config, nodes)
+    if kind:
+        os.environ["SLURM_MPI_TYPE"] = kind
+    if kind == "none":
+        frames.Log(PROGRAMS).write(b"c", [b""])
+
+
 def can_load(kind, nodes):
     """Whether a step with this type of MPI starts on so many nodes."""
     try:
@@ -223,6 +232,13 @@ def prepare(ranks):
     return launch
 
 
+def declared():
+    """The variables that were declared for the ranks; the launcher gets some of them, too (node_launcher.py)."""
+    with contextlib.suppress(FileNotFoundError):
+        return json.loads(files.read("env.json").decode())
+    return {}
+
+
 def note_end():
     """Lets slurm/wait.sh know at once that the job has ended: Slurm takes some seconds to say so."""
     with contextlib.suppress(OSError):
@@ -254,12 +270,8 @@ def main():
     if re.search("affinity|cgroup", config.get("TaskPlugin", "")):
         # a step of one process would get one core
         os.environ["SLURM_CPU_BIND"] = "none"
-    if launch["launcher"][0] == "srun" and "SLURM_MPI_TYPE" not in os.environ:
-        kind = mpi_type(config, len(hostnames(os.environ["SLURM_JOB_NODELIST"])))
-        if kind:
-            os.environ["SLURM_MPI_TYPE"] = kind
-        if kind == "none" and ranks != 1:
-            frames.Log(PROGRAMS).write(b"c", [b""])
+    if launch["launcher"][0] == "srun" and "SLURM_MPI_TYPE" not in os.environ and "SLURM_MPI_TYPE" not in declared():
+        connect_mpi(config, len(hostnames(os.environ["SLURM_JOB_NODELIST"])))
     os.execvp(sys.executable, [sys.executable, SUPERVISOR])
 
 
