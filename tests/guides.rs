@@ -19,6 +19,8 @@ const NOT_EXECUTED: &[(&str, &str)] = &[
     ),
     // an image of 8 GB
     ("images.md", "hvdctl image build ./examples/images/cuda12    # builds it on the master and gives it to all nodes"),
+    // what hvdctl replaces, typed on each node
+    ("own-script.md", "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint node1:29500 \\"),
     // it waits for its user; tests/lab/notebook.rs opens it
     ("notebook.md", "$ hvdctl notebook ./work"),
     // an account with AWS, and Kubernetes; tests/export.rs has the documents
@@ -31,7 +33,13 @@ const NOT_EXECUTED: &[(&str, &str)] = &[
     ("kubernetes.md", "hvdctl -i cloud/inventory.toml export mpijob examples/digits -np 8 -o digits.yaml"),
     ("kubernetes.md", "eksctl delete cluster --name train --region eu-central-1"),
     // a site's Slurm, which tests/lab/full/conformance.rs has, and Apptainer
-    ("slurm.md", "hvdctl train ./myproject -np 8 --launcher torchrun"),
+    ("slurm.md", "scp hvdctl-x86_64 ana@login.example.edu:bin/hvdctl"),
+    ("slurm.md", "module load Python CUDA                     # whatever the site's documents say"),
+    (
+        "slurm.md",
+        "hvdctl run -np 2 --launcher env --sbatch=--time=5 -- sh -c 'echo \"rank $RANK of $WORLD_SIZE on $(hostname)\"'",
+    ),
+    ("slurm.md", "hvdctl jobs                 # queued, and why; or running"),
     ("slurm.md", "hvdctl train ./myproject -np 8 --launcher srun -- apptainer exec --nv ~/image.sif python train.py"),
 ];
 

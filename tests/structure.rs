@@ -379,6 +379,36 @@ fn only_what_starts_ranks_asks_whether_they_are_in_containers() {
     }
 }
 
+/// The text of each file below `src/scripts`, by its path.
+fn scripts() -> BTreeMap<String, String> {
+    let (mut found, mut left) = (BTreeMap::new(), vec![Path::new("src/scripts").to_owned()]);
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else {
+            found.insert(path.to_str().unwrap().to_owned(), fs::read_to_string(&path).unwrap());
+        }
+    }
+    found
+}
+
+/// NFSv4 locks only what is open for writing. A home directory may be there, and so may every directory that an inventory
+/// names.
+#[test]
+fn locks_are_of_files_that_are_open_for_writing() {
+    let locks = Regex::new(r"\bflock\b[^;|&]* ([0-9])\b").unwrap();
+    let mut locked = 0;
+    for (file, text) in scripts().iter().filter(|(file, _)| file.ends_with(".sh")) {
+        for found in locks.captures_iter(text) {
+            locked += 1;
+            let opens = Regex::new(&format!(r"(^|[\s)]){}(<>?|>>?)[^&]", &found[1])).unwrap();
+            let opened: Vec<String> = opens.captures_iter(text).map(|found| found[2].to_owned()).collect();
+            assert!(!opened.is_empty() && !opened.contains(&"<".to_owned()), "{file}: {} {opened:?}", &found[0]);
+        }
+    }
+    assert!(locked >= 6, "{locked}");
+}
+
 /// Scripts and programs are given the places: in a container, or in the directories of a login.
 #[test]
 fn programs_on_the_nodes_have_no_places_of_their_own() {
@@ -391,17 +421,9 @@ fn programs_on_the_nodes_have_no_places_of_their_own() {
         "src/scripts/slurm/nodes/restart.sh",
     ];
     let mut found = Vec::new();
-    let mut left = vec![Path::new("src/scripts").to_owned()];
-    while let Some(path) = left.pop() {
-        if path.is_dir() {
-            left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-            continue;
-        }
-        let text = fs::read_to_string(&path).unwrap();
+    for (file, text) in scripts().iter().filter(|(file, _)| !of_container.contains(&file.as_str())) {
         let lines = text.lines().filter(|line| !line.trim_start().starts_with('#') && places.is_match(line));
-        if !of_container.contains(&path.to_str().unwrap()) {
-            found.extend(lines.map(|line| format!("{}: {line}", path.display())));
-        }
+        found.extend(lines.map(|line| format!("{file}: {line}")));
     }
     assert!(found.is_empty(), "{found:#?}");
 }

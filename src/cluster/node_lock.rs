@@ -177,6 +177,11 @@ mod tests {
         stdout: BufReader<ChildStdout>,
     }
 
+    /// A `PATH` whose `flock` is as on NFSv4, where the home of a login may be.
+    fn nfs4() -> String {
+        format!("{}:{}", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nfs4"), std::env::var("PATH").unwrap())
+    }
+
     impl Holder {
         fn start(run: &Path, id: &str) -> Holder {
             Holder::start_for(run, id, "30")
@@ -196,6 +201,7 @@ mod tests {
             // a shell cannot trap what it was started to ignore, as everything under nohup is
             let mut command = Command::new("env");
             command.args(["--default-signal=HUP,TERM", "sh", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.env("PATH", nfs4());
             let mut child = command.spawn().unwrap();
             let mut stdin = child.stdin.take().unwrap();
             stdin.write_all(script.whole().as_bytes()).unwrap();
@@ -230,7 +236,9 @@ mod tests {
             .with("expires", "30")
             .with("private", "");
         let script = if source == RELEASE { script.with("id", id) } else { script };
-        let mut child = Command::new("sh").arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = Command::new("sh");
+        command.arg("-s").env("PATH", nfs4()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(script.whole().as_bytes()).unwrap();
         String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
     }

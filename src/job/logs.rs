@@ -7,6 +7,7 @@ use crate::cancel::signalled;
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message, Stream};
+use crate::launch::hints::WITHOUT_MPI;
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::lost_output;
@@ -76,7 +77,10 @@ impl LogRequest {
             }
             FrameKind::Waits { .. } | FrameKind::Resumed(_) => is_recent && is_of_rank,
             // it concerns all ranks
-            FrameKind::Restart(_) | FrameKind::Renumbered { .. } | FrameKind::Substituted(_) => is_recent,
+            FrameKind::Restart(_)
+            | FrameKind::Renumbered { .. }
+            | FrameKind::Substituted(_)
+            | FrameKind::WithoutMpi => is_recent,
             _ => false,
         }
     }
@@ -251,6 +255,7 @@ impl LogView<'_> {
                     self.events.note(substituted(&program));
                 }
             }
+            FrameKind::WithoutMpi => self.events.warn(WITHOUT_MPI),
             _ => report_output(node, frame, self.events),
         }
     }
@@ -335,6 +340,18 @@ mod tests {
             })
             .collect();
         assert_eq!(shown, ["a", "idle [0, 1]", "b"]);
+    }
+
+    #[test]
+    fn ranks_that_slurm_does_not_connect_are_warned_of() {
+        let (events, receiver) = Events::channel();
+        let mut view = LogView { job: None, events: &events, waits: Waits::default(), is_substituted: false };
+        let frame = Frame { time: 1.0, rank: 0, kind: FrameKind::WithoutMpi };
+        assert!(LogRequest::default().takes(&frame));
+        view.show("node1", frame);
+        let shown = receiver.receive(std::time::Duration::ZERO);
+        let Ok(Event::Warning(warning)) = shown else { panic!("{shown:?}") };
+        assert_eq!(warning, WITHOUT_MPI.into());
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message};
 use crate::launch::Launcher;
+use crate::launch::hints::WITHOUT_MPI;
 use crate::launch::placement::Placement;
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
@@ -165,6 +166,7 @@ impl Watch<'_> {
             FrameKind::Substituted(program) if self.monitor.is_newly_substituted() => {
                 self.events.note(substituted(&program));
             }
+            FrameKind::WithoutMpi => self.events.warn(WITHOUT_MPI),
             FrameKind::Launcher(line) if self.options.launcher_output => {
                 let line = String::from_utf8_lossy(&line).trim_end().to_owned();
                 self.events.send(Event::Launcher { line });

@@ -444,11 +444,20 @@ fn out_of_files(line: &str) -> Option<String> {
     is_out.then(|| hint.to_owned())
 }
 
+/// The warning about ranks of `srun` where Slurm has no type of MPI (`allocation.py`).
+pub const WITHOUT_MPI: &str = "Slurm does not connect the ranks of MPI programs here: it can load neither PMIx nor PMI2, \
+                               and its default is none (MpiDefault); each rank of such a program believes that it is \
+                               alone\n  hint: --launcher mpirun connects them; if the program does not use MPI, ignore this";
+
 impl Launcher {
     /// Returns the warning about a job none of whose ranks had a connection to another one in so many seconds.
     pub fn isolation_warning(&self, seconds: u64) -> String {
         let other = match self.program {
             "torchrun" | "env" => "programs for Horovod need --launcher horovodrun",
+            "srun" => {
+                "programs of MPI need --launcher mpirun, or another -e SLURM_MPI_TYPE (`srun --mpi=list`); those for \
+                 PyTorch need --launcher torchrun"
+            }
             _ => "programs for PyTorch (DDP, Accelerate, Lightning) need --launcher torchrun",
         };
         format!(
@@ -538,6 +547,8 @@ mod tests {
             warning(LauncherName::Horovodrun).contains("in 60 s")
                 && warning(LauncherName::Mpirun).contains("--launcher torchrun")
         );
+        let srun = warning(LauncherName::Srun);
+        assert!(srun.contains("SLURM_MPI_TYPE") && srun.contains("--launcher mpirun"), "{srun}");
         assert!(warning(LauncherName::Torchrun).contains("--launcher horovodrun"));
         for line in [
             "OSError: [Errno 24] Too many open files: '/dev/null'",

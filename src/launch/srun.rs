@@ -1,5 +1,5 @@
 //! Slurm's `srun`, directly: one step whose tasks are the ranks. Programs of MPI find one another over PMIx or PMI2
-//! (<https://slurm.schedmd.com/mpi_guide.html>); `allocation.py` chooses which of them this Slurm has.
+//! (<https://slurm.schedmd.com/mpi_guide.html>); `allocation.py` chooses the one that this Slurm can load.
 
 use super::description::Argument;
 use super::{BASE, LaunchRequest, Launcher, horovodrun};

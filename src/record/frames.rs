@@ -55,6 +55,9 @@ pub enum FrameKind {
     Broken(String),
     /// The ranks run this program in place of `python`, which the image lacks.
     Substituted(String),
+    /// Slurm's `srun`, which starts the ranks, does not connect those of MPI: each believes that it is alone
+    /// (`allocation.py`).
+    WithoutMpi,
     /// A line of the launcher, which has no rank.
     Launcher(Vec<u8>),
     /// The job supervisor starts the job again; the event as JSON ([`Restart`](super::restart::Restart)).
@@ -206,6 +209,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
         b"m" => FrameKind::Sample(Sample::parse(&text())?),
         b"b" => FrameKind::Broken(text().into_owned()),
         b"p" => FrameKind::Substituted(text().into_owned()),
+        b"c" => FrameKind::WithoutMpi,
         _ => return None,
     };
     Some(Frame { time, rank, kind })
@@ -226,9 +230,10 @@ mod tests {
             b"1.4 0 l starting\n1.5 0 s \n1.6 0 o  two  spaces \n1.7 1 e \xff\xfe\n2.0 1 x 7\n2.0 0 x 143 signal \
                 asked\n2.0 0 h 1 5 allreduce.a, b\n2.0 1 h 1 6 \n2.0 2 x 137 signal oom\n2.1 0 b no such file\n2.2 0 r \
                 attempt 2\n2.3 1 i 75 waiting\n2.4 0 d \n2.5 0 w 66131\n2.6 1 a 60\n2.7 1 q 90 in a b\n2.8 1 g 95\n2.9 \
-                0 p python3\n2.9 1 q 9\ngarbage\n3 0 o open";
+                0 p python3\n2.9 0 c \n2.9 1 q 9\ngarbage\n3 0 o open";
         let whole = Parser::default().push(log);
-        assert_eq!(whole.len(), 18);
+        assert_eq!(whole.len(), 19);
+        assert_eq!(whole[18].kind, FrameKind::WithoutMpi);
         assert_eq!(whole[17].kind, FrameKind::Substituted("python3".into()));
         assert_eq!(whole[15].kind, FrameKind::Waits { seconds: 90, does: "in a b".into() });
         assert_eq!(whole[16].kind, FrameKind::Resumed(95));

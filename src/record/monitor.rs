@@ -77,6 +77,7 @@ impl Monitor {
                 self.broken.insert((node.to_owned(), rank), text(reason.as_bytes()));
             }
             FrameKind::Substituted(_)
+            | FrameKind::WithoutMpi
             | FrameKind::Restart(_)
             | FrameKind::Lost(_)
             | FrameKind::Sample(_)

@@ -66,6 +66,13 @@ fn the_quick_start_of_the_readme() {
     assert!(lab.path().join("results/checkpoint.pt").exists());
 }
 
+#[test]
+fn the_guide_to_a_script_of_ones_own() {
+    let lab = Lab::empty();
+    fs::remove_file(lab.inventory()).unwrap();
+    follow("own-script.md", &lab);
+}
+
 /// It contacts no node.
 #[test]
 fn the_guide_to_kubernetes() {

@@ -3,6 +3,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
@@ -65,7 +66,33 @@ class Endings(unittest.TestCase):
         self.assertEqual(allocation.state_of({}, [], "0"), "", "it does not answer")
 
     def test_ranks_of_mpi_connect_as_the_site_wants(self):
-        self.assertIsNone(allocation.mpi_type({"MpiDefault": "pmix_v4"}))
+        self.assertIsNone(allocation.mpi_type({"MpiDefault": "pmix_v4"}, 2))
+
+    def test_ranks_of_mpi_connect_over_what_slurm_can_load(self):
+        # as srun of Debian, which lists PMIx without its library
+        srun = """#!/bin/sh
+case $* in
+--mpi=list) echo 'MPI plugin types are...'; printf '\\t%s\\n' cray_shasta none pmi2 pmix ;;
+*--mpi=none*|*--mpi=[LOADS]*) ;;
+*) echo "srun: error: Invalid MPI type, --mpi=list for acceptable types" >&2; exit 1 ;;
+esac
+"""
+        for loads, expected in (("pmix", "pmix"), ("pmi2", "pmi2"), ("nothing", "none")):
+            with tempfile.TemporaryDirectory() as directory:
+                path = os.path.join(directory, "srun")
+                with open(path, "w") as file:
+                    file.write(srun.replace("[LOADS]", loads))
+                os.chmod(path, 0o755)
+                path = directory + ":" + os.environ["PATH"]
+                with unittest.mock.patch.dict(os.environ, {"PATH": path}), unittest.mock.patch.object(allocation, "PROGRAMS", directory):
+                    allocation.connect_mpi({"MpiDefault": "none"}, 2)
+                    self.assertEqual(os.environ["SLURM_MPI_TYPE"], expected)
+                # that ranks of MPI are alone is in the job's log
+                written = os.path.exists(os.path.join(directory, "log"))
+                self.assertEqual(written, expected == "none")
+                if written:
+                    with open(os.path.join(directory, "log")) as file:
+                        self.assertRegex(file.read(), r"^[0-9.]+ 0 c \n$")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ const FACTS: &[&str] = &[
     "job/outside.sh",
     "node/facts.sh",
 ];
+/// A `flock` as on NFSv4, which the tests of scripts find before the one of this machine.
+const NFS4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nfs4");
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
@@ -122,7 +124,7 @@ impl Machine {
         }
         let mut shell = Command::new("sh");
         shell.arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let path = format!("{}:{}", self.path("tools").display(), std::env::var("PATH").unwrap());
+        let path = format!("{}:{NFS4}:{}", self.path("tools").display(), std::env::var("PATH").unwrap());
         let mut child = shell.env("PATH", path).spawn().unwrap();
         child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         child.wait_with_output().unwrap()

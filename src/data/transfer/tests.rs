@@ -43,7 +43,8 @@ impl Bench {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(self.there("")).args(["set", cluster]).args(arguments);
         let tools = self.0.path().join("tools");
-        command.env("PATH", format!("{}:{}", tools.display(), std::env::var("PATH").unwrap()));
+        let nfs4 = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nfs4");
+        command.env("PATH", format!("{}:{nfs4}:{}", tools.display(), std::env::var("PATH").unwrap()));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

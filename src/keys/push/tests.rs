@@ -53,6 +53,8 @@ fn cluster(dir: &TempDir) -> Cluster {
 /// fails.
 fn run(functions: &str, script: &str) -> Result<String, String> {
     let mut shell = Command::new("sh");
+    let nfs4 = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nfs4");
+    shell.env("PATH", format!("{nfs4}:{}", std::env::var("PATH").unwrap()));
     let shell = shell.arg("-s").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = shell.spawn().unwrap();
     child.stdin.take().unwrap().write_all(format!("chown() {{ :; }}\n{functions}\n{script}").as_bytes()).unwrap();

@@ -1,11 +1,14 @@
 # Appended to node/marked.sh and env/common.sh in the scripts that change a virtualenv. Variables: name.
 
-# keeps others from changing this virtualenv until the end of the script and of all that it starts
+# keeps others from changing this virtualenv until the end of the script and of all that it starts. NFSv4 locks only a file that is open for
+# writing
 lock() {
   command -v flock >/dev/null || fail "flock: not found (util-linux)" 127
   (umask 077 && : >>"$envs/.lock.$name") || exit
-  exec 9<"$envs/.lock.$name" || exit
-  flock -w 30 9 || fail "another command changes the virtualenv $name on this node"
+  exec 9<>"$envs/.lock.$name" || exit
+  flock -w 30 9 && return
+  [ $? != 1 ] || fail "another command changes the virtualenv $name on this node"
+  exit 1
 }
 
 # prints the processes of this login that have activated the virtualenv in a directory, without this script. The

@@ -13,7 +13,7 @@ names() {
 }
 # tests whether a command holds the lock of the virtualenv
 is_locked() { # NAME
-  [ -f ".lock.$1" ] && ! (flock -n 9) 9<".lock.$1"
+  [ -f ".lock.$1" ] && ! (flock -n 9) 9<>".lock.$1"
 }
 names | sort -u | while read -r name; do
   find_build "$name"

@@ -52,17 +52,19 @@ check_place() {
     ;;
   esac
 }
-# runs a function under a lock: a file that only root can open, because whoever opens a file can lock it. Fails with 4 without the lock
+# runs a function under a lock: a file that only root can open, because whoever opens a file can lock it. It is open for writing, as NFSv4
+# demands. Fails with 4 if another process has it for too long
 alone() { # SECONDS COMMAND
   [ -e .lock ] || (umask 077 && : >>.lock) || return
   (
     flock -w "$1" 9 || {
+      [ $? = 1 ] || exit 1
       echo "the lock $place/.lock is held by another process" >&2
       exit 4
     }
     shift
     "$@"
-  ) 9<.lock
+  ) 9<>.lock
 }
 
 # tests whether the lease was renewed recently; a clock that was set back does not extend it

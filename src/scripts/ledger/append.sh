@@ -21,7 +21,7 @@ lock=$jobs_dir/.ledger.lock@$cluster
 [ ! -h "$lock" ] || rm -f "$lock"
 exec 9>>"$lock"
 flock -w 10 9 || {
-  echo "another hvdctl command is writing the ledger" >&2
+  [ $? != 1 ] || echo "another hvdctl command is writing the ledger" >&2
   exit 1
 }
 added=

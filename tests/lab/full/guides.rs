@@ -9,6 +9,6 @@ fn the_guide_to_images() {
 }
 
 #[test]
-fn the_guide_to_slurm() {
-    follow("slurm.md", &Lab::up_with(FULL_IMAGE));
+fn the_guide_to_a_queue() {
+    follow("queue.md", &Lab::up_with(FULL_IMAGE));
 }

@@ -19,6 +19,7 @@ import time
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 os.environ["HVDCTL_NODE"] = ""  # this runs on the first node, whatever nodes an earlier allocation had (here.py)
 import files  # noqa: E402
+import frames  # noqa: E402
 from here import PROGRAMS  # noqa: E402
 
 # what Slurm sets for each node; that of the first node is not for the others
@@ -76,25 +77,30 @@ def interface(wanted):
     raise RuntimeError("no interface of this node has the address %s" % wanted)
 
 
+def on_each(count, mpi, command):
+    """Runs a command once on each of so many nodes, all of the allocation, as a step with this type of MPI. Raises
+    subprocess.TimeoutExpired after LIMIT seconds."""
+    # as srun.sh
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or OF_JOB.match(name)}
+    argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
+            "--mem=0", "--export=ALL", "--quiet", "--input=none"] + command
+    return subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
+
+
 def addresses(nodes):
     """The address of every node of the allocation by its name."""
     if len(nodes) == 1:
         return {nodes[0]: "127.0.0.1"}
-    count = len(nodes)
     shown = ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes[:2])])
     found = dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", shown))
     known = [found.get(node, node) for node in nodes[:2]]
-    # as srun.sh
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or OF_JOB.match(name)}
-    argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=none",
-            "--mem=0", "--export=ALL", "--quiet", "--input=none", sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known
     try:
-        asked = subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
+        asked = on_each(len(nodes), "none", [sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known)
     except subprocess.TimeoutExpired:
         raise RuntimeError("Slurm has not started a program on every node within %d s" % LIMIT)
     lines = asked.stdout.decode(errors="replace").splitlines()
     found = dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address "))
-    if asked.returncode or len(found) < count:
+    if asked.returncode or len(found) < len(nodes):
         raise RuntimeError("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
             os.environ["SLURM_JOB_NODELIST"], os.path.abspath(__file__), " ".join(lines[-3:])))
     return found
@@ -106,12 +112,31 @@ def configuration():
     return dict(re.findall(r"^(\w+)\s*=\s*(\S+)", shown, re.MULTILINE))
 
 
-def mpi_type(config):
-    """How Slurm connects the ranks of MPI if the site has no default: over PMIx where it can. Returns None for the site's default."""
+def mpi_type(config, nodes):
+    """How Slurm connects the ranks of MPI on so many nodes if the site has no default: over PMIx or PMI2, the first that all of them can
+    load. `srun --mpi=list` also shows PMIx where its library is missing. Returns None for the site's default, and "none" if there is none
+    and nothing can be loaded."""
     if config.get("MpiDefault", "none") not in ("none", "(null)"):
         return None
     listed = subprocess.run(["srun", "--mpi=list"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode(errors="replace").split()
-    return next((kind for kind in ("pmix", "pmi2") if kind in listed), None)
+    return next((kind for kind in ("pmix", "pmi2") if kind in listed and can_load(kind, nodes)), "none")
+
+
+def connect_mpi(config, nodes):
+    """Chooses how Slurm connects the ranks of MPI on so many nodes, and writes to the job's log if it does not."""
+    kind = mpi_type(config, nodes)
+    if kind:
+        os.environ["SLURM_MPI_TYPE"] = kind
+    if kind == "none":
+        frames.Log(PROGRAMS).write(b"c", [b""])
+
+
+def can_load(kind, nodes):
+    """Whether a step with this type of MPI starts on so many nodes."""
+    try:
+        return on_each(nodes, kind, ["true"]).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def state():
@@ -207,6 +232,13 @@ def prepare(ranks):
     return launch
 
 
+def declared():
+    """The variables that were declared for the ranks; the launcher gets some of them, too (node_launcher.py)."""
+    with contextlib.suppress(FileNotFoundError):
+        return json.loads(files.read("env.json").decode())
+    return {}
+
+
 def note_end():
     """Lets slurm/wait.sh know at once that the job has ended: Slurm takes some seconds to say so."""
     with contextlib.suppress(OSError):
@@ -238,9 +270,8 @@ def main():
     if re.search("affinity|cgroup", config.get("TaskPlugin", "")):
         # a step of one process would get one core
         os.environ["SLURM_CPU_BIND"] = "none"
-    kind = mpi_type(config) if launch["launcher"][0] == "srun" else None
-    if kind:
-        os.environ.setdefault("SLURM_MPI_TYPE", kind)
+    if launch["launcher"][0] == "srun" and "SLURM_MPI_TYPE" not in os.environ and "SLURM_MPI_TYPE" not in declared():
+        connect_mpi(config, len(hostnames(os.environ["SLURM_JOB_NODELIST"])))
     os.execvp(sys.executable, [sys.executable, SUPERVISOR])
 
 
