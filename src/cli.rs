@@ -17,11 +17,13 @@ mod run;
 mod tools;
 
 use crate::delivery::relay::package::ARGUMENT;
+use crate::text::table::columns;
+use crate::text::wrap::wrap;
 pub use bench::{Bench, Part};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 pub use data::{Data, DataPush, DataRm};
-pub use description::{Description, ExitCode, Locks, NodeUse, OutputForm, SignalPolicy};
+pub use description::{Description, ExitCode, FOR_SLURM, Locks, NodeUse, OutputForm, SignalPolicy};
 pub use env::{Env, EnvCreate, EnvRm};
 pub use export::{Export, ExportPods, ExportSbatch, ExportedJob};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
@@ -38,7 +40,7 @@ pub use tools::{Exec, Fetch, Format, Hosts, Shell, Status, StatusFormat};
 
 /// Train one model on many GPU machines over plain SSH and Docker.
 #[derive(Debug, Parser)]
-#[command(name = "hvdctl", version, max_term_width = 100, after_help = AFTER)]
+#[command(name = "hvdctl", version, max_term_width = WIDEST, after_help = AFTER)]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
@@ -48,15 +50,50 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The most columns of a help.
+const WIDEST: usize = 100;
+
+// tests/described compares its lists with the descriptions of the commands
 const AFTER: &str = "\
-Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) train, run, notebook, \
-verify, up, down, status, doctor, image, jobs, attach, logs, stop, fetch, exec, shell and hosts work on this machine alone, with \
-its own Docker. `hvdctl init` writes one.
+Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/inventory.toml) commands work on this \
+machine alone, with its own Docker, except bench, disconnect, env, keys, pool and slurm, which need one. `hvdctl init` \
+writes one.
 
 Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothing changed; 3 some nodes failed; \
-4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 train, run, notebook, exec and shell: hvdctl itself \
-failed; 130, 143 interrupted, terminated. \
-Otherwise train and run exit with the code of the rank that failed first.";
+4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 attach, exec, notebook, run, shell, slurm \
+exec and train: hvdctl itself failed; 130, 143 interrupted, terminated. \
+Otherwise train, run and attach exit with the code of the rank that failed first.";
+
+/// The commands by what they are for, as the help shows them.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Set up a cluster", &["init", "keys", "up", "down", "drain", "image", "data", "env"]),
+    ("Check and measure it", &["status", "doctor", "verify", "bench", "grade", "pool"]),
+    ("Start jobs", &["train", "run", "notebook", "slurm", "export"]),
+    ("See and end jobs", &["jobs", "attach", "logs", "top", "report", "stop", "fetch"]),
+    ("Work on the nodes", &["exec", "shell", "hosts", "lock", "disconnect"]),
+    ("Use hvdctl itself", &["completions", "man", "schema"]),
+];
+
+/// Returns a template for the help of hvdctl itself, because clap cannot group commands.
+fn grouped_help(command: &clap::Command, width: usize) -> String {
+    let header = command.get_styles().get_header();
+    let literal = command.get_styles().get_literal();
+    let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (title, names) in GROUPS {
+        text.push_str(&format!("\n{header}{title}:{header:#}\n"));
+        for name in names {
+            let Some(command) = command.find_subcommand(name) else { continue };
+            let aliases: Vec<_> = command.get_visible_aliases().collect();
+            let mut about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            if !aliases.is_empty() {
+                about.push_str(&format!(" [alias: {}]", aliases.join(", ")));
+            }
+            let lines = wrap(&about, width.saturating_sub(15).max(20)).join(&format!("\n{:15}", ""));
+            text.push_str(&format!("  {literal}{name}{literal:#}{:1$}{lines}\n", "", 13 - name.len()));
+        }
+    }
+    text + &format!("\n{header}Options:{header:#}\n{{options}}{{after-help}}")
+}
 
 /// Names the inventory file where `-i` does not.
 const INVENTORY_VARIABLE: &str = "HVDCTL_INVENTORY";
@@ -418,7 +455,9 @@ pub fn parse() -> Cli {
     if std::env::var_os(INVENTORY_VARIABLE).is_some_and(|file| file.is_empty()) {
         command = command.mut_arg("inventory", |inventory| inventory.env(Resettable::Reset));
     }
-    let matches = command.get_matches_from(rewrite(std::env::args_os()));
+    let width = columns().map_or(WIDEST, |columns| columns.min(WIDEST));
+    let help = grouped_help(&command, width);
+    let matches = command.help_template(help).get_matches_from(rewrite(std::env::args_os()));
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
@@ -449,6 +488,21 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_has_each_command_in_one_group() {
+        let command = Cli::command();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let mut all: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        grouped.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(grouped, all);
+        let help = grouped_help(&command, 60);
+        let names = grouped.iter().filter(|name| help.contains(&format!("{name}\u{1b}[0m ")));
+        assert_eq!(names.count(), grouped.len(), "{help}");
+        let text = console::strip_ansi_codes(&help).into_owned();
+        assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The pages of `docs/reference` have the commands as clap defines them, which is what `--help` prints.
 
+mod described;
+
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use hvdctl::cli::Cli;
@@ -20,6 +22,10 @@ const GLOBAL: &str = "options of every command";
 
 /// The block with a list of all commands.
 const COMMANDS: &str = "commands";
+
+/// The blocks that are not of one command.
+const OTHER_BLOCKS: [&str; 7] =
+    [GLOBAL, COMMANDS, "nodes of each command", "commands under Slurm", "signals", "locks", "exit codes"];
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference")
@@ -77,7 +83,7 @@ fn each_command_is_in_one_page_as_clap_defines_it() {
         let mut note = |name: &str, heading: &str| {
             match (commands.contains_key(name), heading == name) {
                 (true, false) => return Err(format!("{name} is below the heading {heading:?}")),
-                (false, _) if ![GLOBAL, COMMANDS].contains(&name) => return Err(format!("{name} is no command")),
+                (false, _) if !OTHER_BLOCKS.contains(&name) => return Err(format!("{name} is no command")),
                 _ => {}
             }
             match places.insert(name.to_owned(), page.clone()) {
@@ -87,7 +93,7 @@ fn each_command_is_in_one_page_as_clap_defines_it() {
         };
         rendered(text, &mut note).unwrap_or_else(|fault| panic!("docs/reference/{page}: {fault}"));
     }
-    for name in commands.keys().map(String::as_str).chain([GLOBAL, COMMANDS]) {
+    for name in commands.keys().map(String::as_str).chain(OTHER_BLOCKS) {
         let block = format!("{BEGIN}{name} -->\n{END}");
         assert!(places.contains_key(name), "no page of docs/reference has the block\n\n{block}");
     }
@@ -97,7 +103,7 @@ fn each_command_is_in_one_page_as_clap_defines_it() {
             Ok(match name {
                 GLOBAL => table(Cli::command().get_arguments().filter(|argument| argument.is_global_set())),
                 COMMANDS => list(&commands, &places),
-                name => block(&commands[name]),
+                name => described::block(name).unwrap_or_else(|| block(&commands[name])),
             })
         };
         let new = rendered(old, &mut render).unwrap();

@@ -3,6 +3,9 @@
 use super::{Command, Data, Env, Image, Jobs, JobsCommand, Keys, Lock, Slurm, Waiting};
 use std::time::Duration;
 
+/// The commands for jobs under Slurm, as messages name them; tests/described compares them with the descriptions.
+pub const FOR_SLURM: &str = "train, run, verify, jobs, attach, logs, top, report, stop, fetch and disconnect";
+
 /// What a command does with its process and its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
@@ -211,56 +214,6 @@ impl Env {
                 changes(format!("hvdctl env create{}", file.unwrap_or_default()), options.waiting)
             }
             Env::Rm(options) => changes(format!("hvdctl env rm {}", options.name), options.waiting),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Cli, rewrite};
-    use super::*;
-    use clap::{CommandFactory, Parser};
-
-    /// The command lines of a command and of those below it, as short as they can be.
-    fn lines(command: &clap::Command, before: &str) -> Vec<(String, bool)> {
-        let name = format!("{before} {}", command.get_name());
-        let below: Vec<_> = command.get_subcommands().filter(|below| below.get_name() != "help").collect();
-        if below.is_empty() {
-            let waits = command.get_arguments().any(|argument| argument.get_id() == "wait");
-            let words = match name.as_str() {
-                "hvdctl completions" => " bash",
-                "hvdctl data push" => " .",
-                "hvdctl data rm" => " n",
-                "hvdctl doctor" => " --fix",
-                "hvdctl drain" => " n",
-                "hvdctl env rm" => " n",
-                "hvdctl exec" => " -- true",
-                "hvdctl export jobset" | "hvdctl export mpijob" | "hvdctl export sbatch" => " . -np 1",
-                "hvdctl pool pick" => " -np 1",
-                "hvdctl run" => " -np 1 -- true",
-                "hvdctl slurm exec" => " -- squeue",
-                "hvdctl init" => " n",
-                "hvdctl notebook" => " .",
-                "hvdctl train" => " . -np 1",
-                _ => "",
-            };
-            return vec![(name + words, waits)];
-        }
-        below.into_iter().flat_map(|below| lines(below, &name)).collect()
-    }
-
-    #[test]
-    fn a_command_that_can_wait_for_locks_takes_some_and_is_named_in_them() {
-        let all: Vec<_> = Cli::command().get_subcommands().flat_map(|command| lines(command, "hvdctl")).collect();
-        assert!(all.len() > 25, "{all:?}");
-        for (line, waits) in all {
-            let parsed = Cli::try_parse_from(rewrite(line.split(' ').map(Into::into)));
-            let parsed = parsed.unwrap_or_else(|error| panic!("{line}: {error}"));
-            let locks = parsed.command.description().locks;
-            assert_eq!(locks.is_some(), waits, "{line}");
-            if let Some(Locks { purpose, .. }) = locks {
-                assert_eq!(purpose, line.replace(" -np 1", "").replace(" -- ", " "), "{line}");
-            }
         }
     }
 }

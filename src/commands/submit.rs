@@ -2,7 +2,7 @@
 
 use super::train::dry_run::DryRun;
 use super::{Context, Outcome};
-use crate::cli::Description;
+use crate::cli::{Description, FOR_SLURM};
 use crate::cluster::member::Member;
 use crate::cluster::target::Target;
 use crate::error::Error;
@@ -34,7 +34,7 @@ pub fn check_command(cluster: &Cluster, command: &Description) -> Result<(), Err
         return Err(Error::usage(
             "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
              command is for these",
-            "there are train, run, verify, jobs, attach, logs, top, report, stop and fetch; else: --scheduler ssh",
+            format!("there are {FOR_SLURM}; else: --scheduler ssh"),
         ));
     }
     Ok(())

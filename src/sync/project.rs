@@ -64,17 +64,23 @@ pub(crate) fn earlier_origin(origin: &str) -> String {
     format!("{}:{directory}", host.split('#').next().unwrap_or_default())
 }
 
-/// The project's file `hvdctl.toml`.
+/// The project's file `hvdctl.toml`. `docs/reference/project.md` has its fields with these comments.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ProjectFile {
+    /// The program and its arguments, which `-- COMMAND…` replaces. Without it: `python train.py` or `python main.py`,
+    /// whichever is in the project.
     command: Option<Vec<String>>,
+    /// What starts the ranks, unless `--launcher` names it. Without it: `cluster.launcher` of the inventory.
     launcher: Option<LauncherName>,
-    /// A Dockerfile in the project whose image takes the place of the cluster's.
+    /// A Dockerfile in the project, by its path there. The image that it makes takes the place of the cluster's.
     pub build: Option<String>,
-    /// Commands that add to the image what the project needs; none: the image is enough.
+    /// Commands that add to the image what the project needs. They run in a shell, once for all nodes. Without it the
+    /// image is used as it is.
     pub setup: Option<Vec<String>>,
-    /// Files, directories and patterns of the project that these commands read.
+    /// Files, directories and patterns of the project that the commands of `setup` read. A change of one of them makes a
+    /// new image.
     #[serde(default)]
     pub setup_files: Vec<String>,
 }
@@ -155,7 +161,48 @@ pub fn directory_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
     use proptest::prelude::*;
+    use serde_json::Value;
+
+    /// What begins the generated part of the page.
+    const MARK: &str = "<!-- generated from src/sync/project.rs -->\n";
+
+    /// A value of a field, as the page describes and as the file has it.
+    fn value(schema: &Value) -> (String, String) {
+        let names = LauncherName::value_variants().iter().map(|launcher| format!("\"{launcher}\""));
+        let types = schema["type"].as_array().map_or_else(|| vec![&schema["type"]], |types| types.iter().collect());
+        match types[0].as_str() {
+            Some("array") => ("a list of strings".to_owned(), "['a']".to_owned()),
+            Some("string") => ("a string".to_owned(), "'a'".to_owned()),
+            _ => (names.collect::<Vec<_>>().join(" or "), "'env'".to_owned()),
+        }
+    }
+
+    /// The table of fields in the documentation; `UPDATE_DOCS=1 cargo test --lib project` regenerates it.
+    #[test]
+    fn the_documentation_has_every_field() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/project.md");
+        let old = fs::read_to_string(&file).unwrap();
+        let (by_hand, _) = old.split_once(MARK).expect("a generated part");
+        let schema = schemars::schema_for!(ProjectFile).to_value();
+        let mut rows = String::new();
+        for (name, field) in schema["properties"].as_object().unwrap() {
+            let (expected, example) = value(field);
+            // as the reader takes it, and nothing else
+            let read = |value: &str| toml::from_str::<ProjectFile>(&format!("{name} = {value}"));
+            assert!(read(&example).is_ok() && read("1").is_err(), "{name}");
+            let doc = field["description"].as_str().unwrap().replace('\n', " ");
+            assert!(doc.ends_with('.'), "{name}: {doc}");
+            rows.push_str(&format!("| `{name}` | {expected} | {doc} |\n"));
+        }
+        let new = format!("{by_hand}{MARK}\n| field | value | meaning |\n|---|---|---|\n{rows}");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            fs::write(file, new).unwrap();
+        } else {
+            assert_eq!(old, new, "run UPDATE_DOCS=1 cargo test --lib project");
+        }
+    }
 
     #[test]
     fn commands() {

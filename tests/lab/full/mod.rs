@@ -14,6 +14,7 @@ mod spark;
 mod strangers;
 mod unequal;
 mod variants;
+mod wheel;
 
 use crate::process::{Done, run, s};
 use crate::state::{Lab, no_job_is_left};
