@@ -50,6 +50,12 @@ impl InventoryFile {
         // without the directory, it may be taken for any inventory
         let here = if self.is_named || self.path.is_absolute() { "" } else { "./" };
         let shown = format!("{here}{}", self.path.display());
+        if !self.is_named && fs::metadata(&self.path).is_ok_and(|meta| !meta.is_file()) {
+            return Err(Error::usage(
+                format!("{shown} is not a regular file"),
+                "remove it, or name an inventory: -i FILE",
+            ));
+        }
         self.check(&shown, &self.path, events)?;
         if !self.is_named && is_fetched(&self.path) {
             let message = format!("{shown} is not used: it was fetched from a node of a job");

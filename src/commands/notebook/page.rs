@@ -102,7 +102,7 @@ impl Page<'_> {
     /// only reported: the job goes on. Returns what has to be kept.
     async fn serve(self, context: &Context) -> Option<(Reach, Option<NamedTempFile>)> {
         let events = &context.events;
-        let (token, port) = (Secret::plain(&random::token()), self.listener.local_addr().ok()?.port());
+        let (token, port) = (Secret::plain(random::token()), self.listener.local_addr().ok()?.port());
         let reach = async {
             let argv = ["python3", &self.program, "page"];
             let process = self.runtime.exec(&self.container, &argv, FORWARD).await?;

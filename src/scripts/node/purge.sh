@@ -27,7 +27,8 @@ for record in "$jobs_dir"/*/job.json; do
   if [ ! -e "$record" ] || [ -h "${record%/job.json}" ]; then continue; fi
   # a process of the job has put something else there
   if [ ! -f "$record" ]; then failed=1 && continue; fi
-  grep -qF "\"cluster\":\"$cluster\"" "$record"
+  # an earlier agent of the own Slurm has written a space
+  grep -qF -e "\"cluster\":\"$cluster\"" -e "\"cluster\": \"$cluster\"" "$record"
   case $? in
   0) rm -rf "${record%/job.json}" || failed=1 ;;
   1) ;;

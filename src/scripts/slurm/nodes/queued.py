@@ -153,4 +153,5 @@ def write_record(directory, shares, node):
     record = json.loads(read(os.path.join(directory, "job.json")))
     ranks = next(share["ranks"] for share in shares if share["node"] == node)
     record.update(ranks=ranks, placement={"shares": shares}, slurm={"is_placed": True, "is_own": True})
-    put(os.path.join(directory, "job.json"), json.dumps(record))
+    # as hvdctl writes it: scripts look for "cluster":"NAME"
+    put(os.path.join(directory, "job.json"), json.dumps(record, separators=(",", ":")))

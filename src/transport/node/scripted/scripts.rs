@@ -111,14 +111,9 @@ impl Node {
     async fn effect(&self, name: &str, text: &str) -> Result<String, (i32, String)> {
         let now = self.nodes.now();
         match name {
-            // the cluster has no Slurm of its own
-            "slurm/nodes/has_key.sh" => Ok(String::new()),
             "access/access.sh" => Ok(self.edit(|state| state.access.to_owned())),
             name if name.starts_with("job/") => self.effect_on_jobs(name, text),
-            "env/create.sh" => self.edit(|state| state.create_env(text, now)),
-            "env/list.sh" => Ok(self.edit(|state| state.list_envs(now))),
-            "env/probe.sh" => Ok(self.edit(|state| state.probe_env(text))),
-            "env/remove.sh" => self.edit(|state| state.remove_env(text)),
+            name if name.starts_with("env/") => self.effect_on_envs(name, text, now),
             "node/directories.sh" => {
                 let asked = variable(text, "unclosed");
                 self.edit(|state| {
@@ -189,6 +184,19 @@ impl Node {
                 });
                 Ok(String::new())
             }
+            // the cluster has no Slurm of its own
+            "slurm/nodes/has_key.sh" => Ok(String::new()),
+            _ => unreachable!("{name} is a known script without an effect"),
+        }
+    }
+
+    /// The effect of a script on virtualenvs.
+    fn effect_on_envs(&self, name: &str, text: &str, now: u64) -> Result<String, (i32, String)> {
+        match name {
+            "env/create.sh" => self.edit(|state| state.create_env(text, now)),
+            "env/list.sh" => Ok(self.edit(|state| state.list_envs(now))),
+            "env/probe.sh" => Ok(self.edit(|state| state.probe_env(text))),
+            "env/remove.sh" => self.edit(|state| state.remove_env(text)),
             _ => unreachable!("{name} is a known script without an effect"),
         }
     }
