@@ -97,6 +97,19 @@ fn lab() -> Lab {
     lab
 }
 
+/// Checks that nobody else gets in, here or on its node.
+#[track_caller]
+fn assert_is_closed(notebook: &Notebook) {
+    // whoever else reaches the port of this machine is refused
+    assert!(notebook.ask("/api/contents", "", "").contains(" 403 "));
+    // on the node nothing listens, and the socket is behind a closed directory
+    assert_eq!(on("node1", "ss -Hltnp | grep -c notebook_server; :"), "0\n");
+    let socket = "docker exec hmaster sh -c 'stat -c %a%F /tmp/hvdctl-*/jupyter.sock; stat -c %a /tmp/hvdctl-*'";
+    assert_eq!(on("node1", socket), "600socket\n700\n");
+    let token = format!("ps -eo args | grep -c '[{}]{}'; :", &notebook.token[..1], &notebook.token[1..]);
+    assert_eq!(on("node1", &token), "0\n");
+}
+
 #[test]
 fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     let lab = lab();
@@ -116,16 +129,7 @@ fn cells_start_ranks_on_all_nodes_with_the_code_that_was_just_written() {
     let stranger = Stranger::on_node("node1", &json!({ "secrets": backwards(&["hush"]) }));
     let notebook = Notebook::open(&lab, project.to_str().unwrap(), &["--launcher", "env", "-e", "SECRET=hush"]);
 
-    // whoever else reaches the port of this machine is refused
-    assert!(notebook.ask("/api/contents", "", "").contains(" 403 "));
-    // on the node nothing listens, and the socket is behind a closed directory
-    assert_eq!(on("node1", "ss -Hltnp | grep -c notebook_server; :"), "0\n");
-    let socket = "docker exec hmaster sh -c 'stat -c %a%F /tmp/hvdctl-*/jupyter.sock; stat -c %a /tmp/hvdctl-*'";
-    assert_eq!(on("node1", socket), "600socket\n700\n");
-    assert_eq!(
-        on("node1", &format!("ps -eo args | grep -c '[{}]{}'; :", &notebook.token[..1], &notebook.token[1..])),
-        "0\n"
-    );
+    assert_is_closed(&notebook);
     let named = notebook.cell("echo $HVDCTL_NODES $HVDCTL_NP; echo \"$HVDCTL_HOSTS\"; env | grep -c '^RANK='");
     assert!(named.contains("node1,node2 2\n") && named.contains(":1,") && named.contains("\n0\n"), "{named}");
     lab.hvdctl(&["jobs"]).code(0).says(&["notebook", "running"]);
