@@ -14,14 +14,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What to do where a file has no modes of its own.
+/// The next step where a file has no modes of its own.
 const WITHOUT_MODES: &str = "where that changes nothing (a Windows drive in WSL), copy it to your home directory";
 
 /// The file of an inventory.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InventoryFile {
     path: PathBuf,
-    /// Whether `-i` or `$HVDCTL_INVENTORY` names it. If not, it was found by chance, and somebody else may have put it
+    /// True if `-i` or `$HVDCTL_INVENTORY` names it. If not, it was found by chance, and another user may have put it
     /// there.
     is_named: bool,
 }

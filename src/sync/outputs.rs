@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The directory in the target where `fetch` keeps its lock, its list of what it fetched, and unfinished files.
 pub const STATE_DIR: &str = ".hvdctl-fetch";
 
-/// What is appended to the name of a file that would otherwise act here.
+/// The ending of the name of a file that would otherwise act here.
 const ASIDE: &str = ".fetched";
 
 /// The names of files and directories on which hvdctl, or a program that it starts, acts wherever they are.

@@ -55,13 +55,13 @@ fn is_ready(frame: &Frame) -> bool {
 
 /// JupyterLab, as a browser reaches it.
 pub struct Page<'a> {
-    /// What listens on the port of this machine.
+    /// The listener on the port of this machine.
     pub listener: TcpListener,
     /// Whether a browser is opened.
     pub open: bool,
     /// The node of JupyterLab.
     pub transport: &'a Transport,
-    /// What runs it there.
+    /// The runtime of its node.
     pub runtime: Runtime,
     /// The container in which it runs.
     pub container: String,

@@ -27,7 +27,7 @@ pub static MPI: Launcher = Launcher {
     ..COMMON
 };
 
-/// What `horovodrun` needs itself with Gloo, under hvdctl and in an exported batch script. None of it is secret.
+/// The variables that `horovodrun` needs itself with Gloo, under hvdctl and in an exported batch script. None is secret.
 pub const INHERITED: &[&str] = &[
     // it is a program of Python, and imports the framework to ask how Horovod was built
     "PATH",

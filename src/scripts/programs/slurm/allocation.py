@@ -132,7 +132,7 @@ def connect_mpi(config, nodes):
 
 
 def can_load(kind, nodes):
-    """Whether a step with this type of MPI starts on so many nodes."""
+    """Tests whether a step with this type of MPI starts on so many nodes."""
     try:
         return on_each(nodes, kind, ["true"]).returncode == 0
     except subprocess.TimeoutExpired:

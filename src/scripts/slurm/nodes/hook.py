@@ -1,4 +1,4 @@
-"""What slurmd calls when a job gets this node (prolog), when it gives it back (epilog), and now and then (check). Argument: which of them.
+"""A hook of slurmd: for a job that gets this node (prolog) or gives it back (epilog), and now and then (check). Argument: which of them.
 Asks node.py in hslurm-agent, which has the container engine: in hslurm every job of Slurm is root."""
 import json
 import os

@@ -142,7 +142,7 @@ def processes():
 
 
 def has_ranks(main):
-    """Whether ranks run in the container with this main process. They have its process ids, whatever their environment says."""
+    """Tests whether ranks run in the container with this main process: in its PID namespace, whatever their environment says."""
     with contextlib.suppress(OSError):
         inside = os.stat("/proc/%d/ns/pid" % main).st_ino
         for directory, variables in processes():
