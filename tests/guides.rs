@@ -33,14 +33,16 @@ const NOT_EXECUTED: &[(&str, &str)] = &[
     ("kubernetes.md", "hvdctl -i cloud/inventory.toml export mpijob examples/digits -np 8 -o digits.yaml"),
     ("kubernetes.md", "eksctl delete cluster --name train --region eu-central-1"),
     // a site's Slurm, which tests/lab/full/conformance.rs has, and Apptainer
-    ("slurm.md", "scp hvdctl-x86_64 ana@login.example.edu:bin/hvdctl"),
+    ("slurm.md", "ssh ana@login.example.edu mkdir -p bin"),
     ("slurm.md", "module load Python CUDA                     # whatever the site's documents say"),
     (
         "slurm.md",
         "hvdctl run -np 2 --launcher env --sbatch=--time=5 -- sh -c 'echo \"rank $RANK of $WORLD_SIZE on $(hostname)\"'",
     ),
     ("slurm.md", "hvdctl jobs                 # queued, and why; or running"),
-    ("slurm.md", "hvdctl train ./myproject -np 8 --launcher srun -- apptainer exec --nv ~/image.sif python train.py"),
+    ("slurm.md", "hvdctl train ./myproject -np 8 -d"),
+    ("slurm.md", "salloc --nodes=2 --ntasks-per-node=4 --gres=gpu:4 --time=1:00:00"),
+    ("slurm.md", "hvdctl train ./myproject -np 8 --launcher env -- apptainer exec --nv ~/image.sif python train.py"),
 ];
 
 fn root() -> PathBuf {
