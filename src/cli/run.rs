@@ -16,7 +16,8 @@ use std::time::Duration;
 /// What starts and connects the ranks.
 #[derive(Debug, Clone, Args)]
 pub struct LauncherChoice {
-    /// What starts the ranks [default: `launcher` in hvdctl.toml, else cluster.launcher, horovodrun]
+    /// What starts the ranks [default: `launcher` in hvdctl.toml, else slurm.launcher under Slurm, else
+    /// cluster.launcher, horovodrun]
     #[arg(long, value_name = "LAUNCHER")]
     pub launcher: Option<LauncherName>,
     /// Horovod's controller, which connects the ranks [default: cluster.controller]
@@ -54,7 +55,7 @@ pub struct Running {
     /// How ranks are launched
     #[command(flatten)]
     pub launching: Launching,
-    /// Return once every rank has started, and print the job's id
+    /// Return once every rank has started, or the job is in Slurm's queue, and print the job's id
     #[arg(short, long)]
     pub detach: bool,
     /// Set a variable for the ranks: NAME=VALUE, or NAME to pass its local value

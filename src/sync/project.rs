@@ -72,7 +72,8 @@ pub struct ProjectFile {
     /// The program and its arguments, which `-- COMMAND…` replaces. Without it: `python train.py` or `python main.py`,
     /// whichever is in the project.
     command: Option<Vec<String>>,
-    /// What starts the ranks, unless `--launcher` names it. Without it: `cluster.launcher` of the inventory.
+    /// What starts the ranks, unless `--launcher` names it. Without it: `slurm.launcher` of the inventory under Slurm,
+    /// else `cluster.launcher`.
     launcher: Option<LauncherName>,
     /// A Dockerfile in the project, by its path there. The image that it makes takes the place of the cluster's.
     pub build: Option<String>,
