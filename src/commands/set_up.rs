@@ -32,7 +32,7 @@ pub async fn set_up_first(
     context.target = all;
     let text = missing.to_string();
     let found = text.lines().next().unwrap_or_default();
-    let question = format!("{found}.\nPush keys, get the image and start workers first, as `hvdctl up` does?");
+    let question = format!("{found}.\nRun `hvdctl up` first, which pushes keys, gets the image and starts workers?");
     // -y agrees to what was asked for, and this was not
     if !(is_wanted || !context.yes && context.accepts(&question).await?) {
         return Err(missing);
