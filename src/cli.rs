@@ -342,7 +342,7 @@ pub enum Lock {
 }
 
 /// Whether a command waits for the locks of others.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Waiting {
     /// Wait until the nodes are free, at most this long, e.g. 10m [default: fail at once]
     #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = humantime::parse_duration)]
@@ -357,7 +357,7 @@ impl Waiting {
 }
 
 /// Options of `up`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Up {
     /// Show what would be done; change nothing
     #[arg(long)]

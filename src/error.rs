@@ -258,6 +258,9 @@ pub enum Error {
         /// The next step.
         hint: String,
     },
+    /// The cluster is not set up: nodes lack what `hvdctl up` gives them.
+    #[error("{0}")]
+    NotUp(Box<Error>),
     /// A signal ended the command, after cleanup.
     #[error("{}", if *.0 == 2 { "interrupted" } else { "terminated" })]
     Signal(u8),
@@ -333,7 +336,7 @@ impl Error {
         match self {
             Error::Usage { .. } | Error::Inventory(_) => exit::USAGE,
             Error::Signal(number) => 128 + number,
-            Error::Stopped { by, .. } => by.exit_code(runs_program),
+            Error::Stopped { by: error, .. } | Error::NotUp(error) => error.exit_code(runs_program),
             _ if runs_program => exit::INTERNAL,
             Error::Unreachable(_) => exit::UNREACHABLE,
             Error::Pool(error) if error.is_unreachable() => exit::UNREACHABLE,

@@ -101,6 +101,17 @@ pub struct Running {
     /// Show which rank would run where, and with which command; start nothing
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
+    /// What is done for a cluster that is not set up
+    #[command(flatten)]
+    pub set_up: SetUp,
+}
+
+/// What is done for a cluster that is not set up.
+#[derive(Debug, Clone, Args)]
+pub struct SetUp {
+    /// If nodes lack keys, image or workers, do first what `hvdctl up` does [default: ask]
+    #[arg(long)]
+    pub up: bool,
 }
 
 pub(super) fn name(text: &str) -> Result<String, String> {
@@ -220,7 +231,7 @@ impl Running {
 }
 
 /// Options of `verify`.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Verify {
     /// Number of ranks, also written -np N [default: one on every slot]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
@@ -241,6 +252,9 @@ pub struct Verify {
     /// Seconds that the job may take
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: u64,
+    /// What is done for a cluster that is not set up
+    #[command(flatten)]
+    pub set_up: SetUp,
     /// Whether it waits for locks
     #[command(flatten)]
     pub waiting: Waiting,

@@ -39,6 +39,7 @@ mod pool;
 mod rank_output;
 mod recording;
 mod report;
+mod set_up;
 mod shell;
 mod slurm;
 mod status;
@@ -66,6 +67,7 @@ use crate::launch::env_file::EnvFiles;
 use context::Context;
 pub use execute::{execute, relay, run_until_signalled};
 pub use outcome::Outcome;
+use set_up::set_up_first;
 use std::future::Future;
 use tokio::sync::watch;
 
@@ -131,15 +133,23 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Grade(options) => grade::run(&options, context).await,
         Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => pool::pick::run(&options, context).await,
         Command::Pool(Pool { what: None }) => pool::list(context).await,
-        Command::Verify(options) => Box::pin(verify::run(&options, context)).await,
+        Command::Verify(options) => {
+            set_up_first(options.set_up.up, context, |context| Box::pin(verify::run(options.clone(), context))).await
+        }
         Command::Bench(options) => Box::pin(bench::run(&options, context)).await,
         Command::Image(command) => Box::pin(image::run(&command, context)).await,
         Command::Data(Data::Push(options)) => Box::pin(data::push::run(&options, context)).await,
         Command::Data(Data::Status) => data::status::run(context).await,
         Command::Data(Data::Rm(options)) => data::rm::run(&options, context).await,
         Command::Env(command) => Box::pin(env::run(&command, context)).await,
-        Command::Train(options) => Box::pin(train::train(options, context)).await,
-        Command::Run(options) => Box::pin(train::run(options, context)).await,
+        Command::Train(options) => {
+            let is_wanted = options.running.set_up.up;
+            set_up_first(is_wanted, context, |context| Box::pin(train::train(options.clone(), context))).await
+        }
+        Command::Run(options) => {
+            let is_wanted = options.running.set_up.up;
+            set_up_first(is_wanted, context, |context| Box::pin(train::run(options.clone(), context))).await
+        }
         Command::Notebook(options) => Box::pin(notebook::run(&options, context)).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,
         Command::Attach(options) => logs::attach(&options, context).await,

@@ -11,9 +11,10 @@ use crate::cli;
 use crate::cluster::operator::now;
 use crate::cluster::target::Target;
 use crate::commands::image::build::use_image;
-use crate::error::{Error, Verdict};
+use crate::error::{Error, ErrorKind, NodeError, Verdict};
 use crate::event::Message;
 use crate::grade::best::Choice;
+use crate::inventory::Cluster;
 use crate::job::supervision::WatchOptions;
 use crate::launch::hints::{FailedProgram, KnownProject};
 use crate::launch::placement::RankCount;
@@ -24,6 +25,7 @@ use crate::record::outcome::JobOutcome;
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, JobProgram, ProjectRequest, ResourceRequest, check_ranks};
 use crate::sync::project::{self, ProjectCommand};
+use crate::worker::image;
 use std::future::Future;
 use std::path::Path;
 
@@ -59,11 +61,23 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
     let project = ProjectRequest { title, root, name, command, is_default_command };
     if !options.no_setup {
         let check = async { project.files().await.map(drop) };
-        use_image(&project.root, &project.directory(), options.running.dry_run, check, context).await?;
+        let used = use_image(&project.root, &project.directory(), options.running.dry_run, check, context).await;
+        used.map_err(|error| not_up(error, context.target.cluster()))?;
     }
     let (np, fetch) = (options.np, options.fetch.as_deref());
     let start = Start { launcher, np, best, fetch, running: &options.running };
     launch(project.program(context.target.nodes()), start, context).await
+}
+
+/// Tells apart the error of a cluster whose image `hvdctl up` would get.
+fn not_up(error: Error, cluster: &Cluster) -> Error {
+    let is_missing = |failed: &[NodeError]| failed.iter().all(|error| error.kind == ErrorKind::ImageMissing);
+    match error {
+        Error::Nodes { ref failed, done: 0 } if image::is_wanted(cluster, false) && is_missing(failed) => {
+            Error::NotUp(Box::new(error))
+        }
+        error => error,
+    }
 }
 
 /// `run`.
@@ -117,7 +131,10 @@ async fn launch(
             Ok(submit::dry_run(plan.sbatch(queue)?, &plan.program))
         }
         true => dry_run::show(&plan, best, &context.events).await,
-        false => carry_out(&plan, fetch, context).await,
+        false => {
+            plan.check_up()?;
+            carry_out(&plan, fetch, context).await
+        }
     }
 }
 

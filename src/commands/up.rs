@@ -85,6 +85,24 @@ impl From<&Operation> for UpOperation {
 
 /// `up`. A dry run only plans, and prints the plans.
 pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
+    let WorkersUp { nodes, offline } = set_up(options, context).await?;
+    Ok(outcome(options.dry_run, nodes, &offline))
+}
+
+/// The nodes after `up`.
+pub struct WorkersUp {
+    /// What was done on each.
+    pub nodes: NodeResults<NodeEntry<UpNode>>,
+    /// The unreachable ones that `--skip-offline` leaves out.
+    pub offline: Vec<NodeError>,
+}
+
+/// Pushes keys where they are missing or differ, gets the image, and starts or replaces workers.
+///
+/// # Errors
+/// When nodes cannot be reached or are locked, jobs would be disrupted, or the command is cancelled. A failure on some
+/// nodes is part of the result.
+pub async fn set_up(options: &Up, context: &Context) -> Result<WorkersUp, Error> {
     let Context { target, events, session, .. } = context;
     let (inventory, dry_run) = (&target.inventory, options.dry_run);
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
@@ -110,8 +128,12 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
     add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
     let tense = if dry_run { Tense::Planned } else { Tense::Done };
     let ok = plans.ok.iter().map(|plan| entry(plan, tense)).collect();
-    let nodes = NodeResults { ok, failed: plans.failed };
-    Ok(outcome(dry_run, nodes, &offline))
+    Ok(WorkersUp { nodes: NodeResults { ok, failed: plans.failed }, offline })
+}
+
+/// Formats what was done, one row for nodes with the same result.
+pub fn rows(nodes: &[NodeEntry<UpNode>]) -> String {
+    node_rows(nodes, |node| node.summary.clone())
 }
 
 /// Notes which directories `up` would close.
@@ -183,7 +205,7 @@ fn entry(plan: &WorkerPlan, tense: Tense) -> NodeEntry<UpNode> {
 }
 
 pub(super) fn outcome(dry_run: bool, nodes: NodeResults<NodeEntry<UpNode>>, offline: &[NodeError]) -> Outcome {
-    let mut text = node_rows(&nodes.ok, |node| node.summary.clone());
+    let mut text = rows(&nodes.ok);
     let all = nodes.ok.len();
     let changed = nodes.ok.iter().filter_map(|node| node.result.as_ref()).filter(|node| node.changed).count();
     if changed == 0 && nodes.failed.is_empty() {

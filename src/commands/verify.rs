@@ -19,8 +19,10 @@ use crate::inventory::{Controller, Node};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::record::outcome::JobOutcome;
-use crate::start::plan::JobPlan;
+use crate::runtime::container::running_worker;
+use crate::start::plan::{HostAssignment, JobPlan};
 use crate::start::request::{JobOptions, ResourceRequest};
+use crate::text::nodeset;
 use crate::text::result::ResultText;
 use crate::text::table::{Table, cell, detail, id, key, text};
 use crate::text::units::count;
@@ -32,12 +34,14 @@ use document::VerifyDocument;
 use std::time::Duration;
 
 /// `verify`.
-pub async fn run(options: &Verify, context: &Context) -> Result<Outcome, Error> {
+pub async fn run(options: Verify, context: &Context) -> Result<Outcome, Error> {
     let scope = VerifyScope { full: options.full, minimum: context.target.inventory.bench.min_busbw };
     if context.target.cluster().is_scheduled() {
-        return under_slurm(options, scope, context).await;
+        return under_slurm(&options, scope, context).await;
     }
-    let plan = plan(options, scope, context).await?;
+    let plan = plan(&options, scope, context).await?;
+    plan.check_up()?;
+    check_workers(&plan)?;
     let measured = measure(&plan, scope, context).await?;
     let observed = plan.hosts.observed().chain(&plan.others);
     let nodes: Vec<(Node, Facts)> =
@@ -80,6 +84,21 @@ async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result
         record(context, of_stopped(&gpus_unknown(error))).await;
     }
     planned
+}
+
+/// Checks that a worker is up, if ranks need any: `verify` shows which ones are missing, and starts none.
+///
+/// # Errors
+/// [`Error::NotUp`].
+fn check_workers(plan: &JobPlan) -> Result<(), Error> {
+    let JobPlan { hosts, inventory, .. } = plan;
+    let is_up = |host: &HostAssignment| running_worker(&inventory.cluster, &host.observed.runtime.containers).is_some();
+    if hosts.others.is_empty() || hosts.others.iter().any(is_up) {
+        return Ok(());
+    }
+    let nodes: Vec<_> = hosts.others.iter().map(|host| host.observed.name().to_owned()).collect();
+    let message = format!("no worker is running on {}", nodeset::fold(&nodes));
+    Err(Error::NotUp(Box::new(Error::check(message, "hvdctl up"))))
 }
 
 /// Examines the GPUs while the workers log in to each other and the ranks run.

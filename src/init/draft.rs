@@ -1,14 +1,17 @@
 //! Drafts an inventory from the named machines and the probe results.
 
+use crate::checks::preflight::accelerators;
 use crate::error::NodeError;
 use crate::init::machines::{Host, Machine};
+use crate::inventory::Node;
 use crate::launch::check_address;
 use crate::model::engine::EngineName;
+use crate::model::finding::Finding;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, GpuDevice, NvidiaSmi};
 use crate::node::network::is_virtual;
 use crate::text::failure;
-use crate::text::nodeset;
+use crate::text::nodeset::{self, printable};
 use crate::text::units::count;
 use crate::transport::access::{EngineFault, Login, NO_DOCKER, START_PODMAN};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -29,8 +32,10 @@ pub struct Probe {
     pub engine_fault: Option<EngineFault>,
     /// The images that were asked for and are there.
     pub images: Vec<String>,
-    /// The highest compute capability of its NVIDIA GPUs, `(9, 0)` for 9.0; `None` if the driver does not report it.
+    /// The highest compute capability of its NVIDIA GPUs, `(9, 0)` for 9.0; `None` if nvidia-smi does not report it.
     pub compute_capability: Option<(u32, u32)>,
+    /// What nvidia-smi reports instead of one. Its driver knows the query.
+    pub unknown_capability: Option<String>,
 }
 
 impl Probe {
@@ -49,7 +54,13 @@ impl Probe {
                 ("docker" | "podman-version", "login" | "sudo") => probe.engine = Some(Ok(rest.to_owned())),
                 ("docker" | "podman-version", "no") => probe.engine = Some(Err(rest.to_owned())),
                 ("image", _) => probe.images.push(value.to_owned()),
-                ("compute-cap", _) => probe.compute_capability = probe.compute_capability.max(capability(value)),
+                // a driver that does not know the query is older than the GPUs for which the answer matters
+                ("compute-cap", "exit") => {}
+                ("compute-cap", _) if value.contains("not a valid field") => {}
+                ("compute-cap", _) => match capability(value) {
+                    Some(capability) => probe.compute_capability = probe.compute_capability.max(Some(capability)),
+                    None => probe.unknown_capability = Some(value.to_owned()),
+                },
                 _ => {}
             }
         }
@@ -96,7 +107,7 @@ impl Probe {
         }
         match (&self.engine_fault, &self.engine) {
             (Some(EngineFault { message, hint }), _) => add(message.clone(), hint),
-            (None, None) => add("Docker is not installed".into(), "install Docker Engine or Podman on that machine"),
+            (None, None) => add("Docker is not installed".into(), NO_ENGINE),
             // without root it is unknown whether the engine runs
             (None, Some(Err(message))) if !matches!(self.root, Some(Err(_))) => {
                 let start = match self.engine_name {
@@ -114,6 +125,9 @@ impl Probe {
                 add("nvidia-smi is installed and lists no GPU that programs can use".into(), hint);
             }
             _ => {}
+        }
+        if let Some(Finding { message, hint, .. }) = accelerators(&Node::default(), &self.facts) {
+            add(message, &hint);
         }
         if self.address().is_none() {
             let what = match &list(&self.candidates())[..] {
@@ -134,6 +148,11 @@ impl Probe {
     }
 }
 
+/// What to do about a machine without a container engine.
+const NO_ENGINE: &str = "install Docker Engine or Podman there; or start ranks without containers, with `runtime = \
+                         \"process\"` in [cluster] (docs/guide/without-docker.md); or, on a cluster with Slurm, through \
+                         that, with a table [slurm] and no [[node]] (docs/guide/slurm.md)";
+
 /// Reads a compute capability such as `9.0`.
 fn capability(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.trim().split_once('.')?;
@@ -146,23 +165,34 @@ const HOROVOD: &str = "horovod/horovod";
 /// The first compute capability for which CUDA 11.3 and its libraries have no code: Hopper's.
 const TOO_NEW: (u32, u32) = (9, 0);
 
+/// The image for these.
+const CUDA_12: &str = "use an image with CUDA 12, as examples/images/cuda12 makes it (docs/guide/images.md)";
+
 /// Returns why the GPUs of these machines cannot be used in the image, with a hint, and the machines' names.
 pub fn unsupported_gpus(image: &str, entries: &[DraftNode]) -> Option<(Vec<String>, String, &'static str)> {
     let is_horovods = image.strip_prefix(HOROVOD).is_some_and(|tag| tag.is_empty() || tag.starts_with([':', '@']));
-    let too_new = |entry: &&DraftNode| {
-        let capability = entry.probe().and_then(|probe| probe.compute_capability);
-        is_horovods && entry.same_as.is_none() && capability >= Some(TOO_NEW)
+    let found = entries.iter().filter(|entry| is_horovods && entry.same_as.is_none());
+    let found: Vec<_> = found.filter_map(|entry| Some((&entry.name, entry.probe()?))).collect();
+    let with = |is_meant: &dyn Fn(&Probe) -> bool| {
+        let meant: Vec<_> = found.iter().filter(|(_, probe)| is_meant(probe)).collect();
+        let name = meant.first()?.1.facts.gpus.first().map_or("the GPU", |gpu| &gpu.name);
+        Some((meant.iter().map(|(node, _)| (*node).clone()).collect(), name, meant[0].1))
     };
-    let nodes: Vec<&DraftNode> = entries.iter().filter(too_new).collect();
-    let probe = nodes.first()?.probe()?;
-    let (major, minor) = probe.compute_capability?;
-    let name = probe.facts.gpus.first().map_or("the GPU", |gpu| &gpu.name);
+    let needs = "its CUDA is 11.3, and Hopper and later need 11.8";
+    if let Some((nodes, name, Probe { compute_capability: Some((major, minor)), .. })) =
+        with(&|probe| probe.compute_capability >= Some(TOO_NEW))
+    {
+        let what = format!("{image} cannot use {name} (compute capability {major}.{minor}): {needs}");
+        return Some((nodes, what, CUDA_12));
+    }
+    let is_unknown = |probe: &Probe| probe.compute_capability.is_none() && probe.unknown_capability.is_some();
+    let (nodes, name, probe) = with(&is_unknown)?;
+    let reported = probe.unknown_capability.as_deref().unwrap_or_default();
     let what = format!(
-        "{image} cannot use {name} (compute capability {major}.{minor}): its CUDA is 11.3, and Hopper and later need \
-         11.8"
+        "{image} may not be able to use {name}, whose compute capability is unknown (nvidia-smi reports {}): {needs}",
+        printable(reported)
     );
-    let hint = "use an image with CUDA 12, as examples/images/cuda12 makes it (docs/guide/images.md)";
-    Some((nodes.iter().map(|entry| entry.name.clone()).collect(), what, hint))
+    Some((nodes, what, CUDA_12))
 }
 
 fn list(places: &[(&str, IpAddr)]) -> String {

@@ -14,6 +14,7 @@ const PROBE: &str = concat!(
     include_str!("../scripts/node/machine.sh"),
     include_str!("../scripts/node/nvidia_smi.sh"),
     include_str!("../scripts/node/gpus.sh"),
+    include_str!("../scripts/node/accelerators.sh"),
     include_str!("../scripts/access/login.sh"),
     include_str!("../scripts/node/probe.sh")
 );

@@ -232,6 +232,11 @@ impl FailedProgram<'_> {
         Some(format!("this {first} is not the one in the project; {}", self.own(first, &directory)))
     }
 
+    /// Returns a hint on a module that Python will not find.
+    pub fn hint_on_module(&self, module: &str) -> String {
+        self.lacking(module).map(|hint| self.in_place(hint)).unwrap_or_default()
+    }
+
     /// Returns a hint on a module that Python does not find: the project's own, or one that the image lacks.
     fn lacking(&self, module: &str) -> Option<String> {
         let first = module.split('.').next()?;

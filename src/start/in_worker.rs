@@ -52,7 +52,7 @@ pub async fn cores(plan: &JobPlan, events: &Events) -> Result<Vec<NodeCores>, Er
 }
 
 /// Returns the worker that is up, if it has the image of the job: another one says nothing of that.
-fn worker_of_image<'a>(cluster: &Cluster, runtime: &'a RuntimeState) -> Option<&'a ContainerSummary> {
+pub(super) fn worker_of_image<'a>(cluster: &Cluster, runtime: &'a RuntimeState) -> Option<&'a ContainerSummary> {
     let has_image = |worker: &&ContainerSummary| worker.spec_image().is_none_or(|image| image == image_of(cluster));
     running_worker(cluster, &runtime.containers).filter(has_image)
 }
@@ -137,7 +137,7 @@ pub async fn check_launcher(plan: &JobPlan, program: &str) -> Result<(), Error> 
 }
 
 /// Returns what ranks find their programs in, for messages.
-fn place(cluster: &Cluster) -> String {
+pub(super) fn place(cluster: &Cluster) -> String {
     match cluster.has_engine() {
         true => format!("the image {}", cluster.image),
         false => "what is installed".to_owned(),

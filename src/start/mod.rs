@@ -2,7 +2,7 @@
 //!
 //! `request` is what was asked for, `liveness` which other jobs go on, `capacity` what these leave of the nodes, and
 //! `plan` the decision; `availability` is why a job cannot have a node, and `in_worker` asks the workers that are up.
-//! `prepare` and `execute` carry the plan out; `queued` is for a job in the queue of the
+//! `prepare` and `execute` carry the plan out, and `imports` seeks a script's modules meanwhile; `queued` is for a job in the queue of the
 //! cluster's own Slurm, and `slurm` submits a job to another one. `join` adds nodes to a running elastic job.
 //! `by_hand` says how a program of a job starts ranks of its own.
 
@@ -11,6 +11,7 @@ mod by_hand;
 pub mod capacity;
 mod directory;
 pub mod execute;
+mod imports;
 pub mod in_worker;
 pub mod join;
 pub mod liveness;

@@ -31,8 +31,8 @@ use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
 use crate::text::nodeset;
-use crate::worker::apply;
 use crate::worker::plan::{ForeignContainer, Operation, kept};
+use crate::worker::{apply, image};
 use std::collections::BTreeMap;
 
 /// Where the search for ports for the ranks begins: PyTorch's own choice.
@@ -118,7 +118,7 @@ pub struct JobPlan {
     /// How.
     pub options: JobOptions,
     /// The inventory.
-    pub(super) inventory: Inventory,
+    pub inventory: Inventory,
     /// The workers of its ranks.
     pub(super) workers: Workers,
     /// Which rank runs where.
@@ -258,6 +258,22 @@ impl JobPlan {
         check_keys(&self.inventory, self.hosts.observed())
     }
 
+    /// Checks that the nodes that take part have what `hvdctl up` gives them: the cluster's image and keys.
+    ///
+    /// # Errors
+    /// [`Error::NotUp`].
+    pub fn check_up(&self) -> Result<(), Error> {
+        let cluster = &self.inventory.cluster;
+        let failed: Vec<_> = match image::is_wanted(cluster, false) {
+            true => self.hosts.observed().filter_map(|observed| observed.image_id(cluster).err()).collect(),
+            false => Vec::new(),
+        };
+        let images = if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) };
+        images
+            .and_then(|()| check_keys(&self.inventory, self.hosts.observed()))
+            .map_err(|missing| Error::NotUp(Box::new(missing)))
+    }
+
     /// Returns the errors of the nodes to whose host names ranks of this launcher would connect although they do not
     /// lead there.
     pub fn wrong_names(&self, launcher: &Launcher) -> impl Iterator<Item = NodeError> {
@@ -350,7 +366,8 @@ pub fn check_keys<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a Obs
         return Ok(());
     }
     let lacking = nodeset::fold(&lacking);
-    Err(Error::check(format!("the cluster's keys are missing or differ on {lacking}"), "hvdctl keys push"))
+    let hint = "`hvdctl up` pushes them and starts the workers";
+    Err(Error::check(format!("the cluster's keys are missing or differ on {lacking}"), hint))
 }
 
 impl Workers {

@@ -1,5 +1,6 @@
 //! Prepares the nodes for a job: its directory, the project and the workers.
 
+use super::imports;
 use super::plan::{HostAssignment, JobHosts, JobPlan, Workers};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::observation::ObservedNode;
@@ -57,7 +58,8 @@ pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspace
     let inventory = plan.workers.of_job(&plan.inventory);
     events.phase(Phase::Preparing);
     let uploads = Uploads { plan, events, created: Mutex::default() };
-    let placed = uploads.to_all(&nodes).await?;
+    // the upload takes its time, and afterwards the worker may be replaced. A test's thread has a small stack
+    let (placed, ()) = tokio::try_join!(Box::pin(uploads.to_all(&nodes)), Box::pin(imports::check(plan)))?;
     let placed = nodes.into_iter().zip(placed).collect();
     let started = async |(host, (place, uploaded)): (Host<'_>, Placed)| {
         start_container(plan, &inventory, host, place.as_ref(), events).await?;

@@ -1,6 +1,6 @@
 //! What a stranger can do with all that is hvdctl's: a user `mallory` of the nodes without any right, a user of the
 //! operator's machine, the ranks of another job, and those of another cluster's job. `mallory.py` tries it while hvdctl
-//! works; what succeeds must be in the table of docs/guide/security.md, and all that is in the table must succeed.
+//! works; what succeeds must be in the table of docs/reference/security.md, and all that is in the table must succeed.
 
 use crate::images::{PUSHED, build, relays, without_image};
 use crate::pool::node_command;
@@ -17,7 +17,7 @@ use std::process::Command;
 pub const PROBE: &str = include_str!("mallory.py");
 
 /// The page with the table, and the heading above it.
-const PAGE: &str = include_str!("../../docs/guide/security.md");
+const PAGE: &str = include_str!("../../docs/reference/security.md");
 const HEADING: &str = "## What a stranger on a node can do";
 
 /// The file at which mallory stops.
@@ -138,7 +138,7 @@ pub fn gains(who: &str, out: &str) -> BTreeSet<String> {
 /// The lines that the table of the page allows: `| WHO | RIGHT, RIGHT | WHAT, WHAT | REASON |`, with each WHAT in
 /// backquotes.
 fn allowed() -> BTreeSet<String> {
-    let section = PAGE.split_once(HEADING).unwrap_or_else(|| panic!("docs/guide/security.md has no {HEADING:?}")).1;
+    let section = PAGE.split_once(HEADING).unwrap_or_else(|| panic!("docs/reference/security.md has no {HEADING:?}")).1;
     let section = section.split("\n## ").next().unwrap();
     let mut allowed = BTreeSet::new();
     for line in section.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
@@ -150,7 +150,7 @@ fn allowed() -> BTreeSet<String> {
             }
         }
     }
-    assert!(!allowed.is_empty(), "the table of docs/guide/security.md is empty");
+    assert!(!allowed.is_empty(), "the table of docs/reference/security.md is empty");
     allowed
 }
 
@@ -167,7 +167,7 @@ pub fn compare(gained: &BTreeSet<String>, whole: &[&str]) {
     let stale = list(allowed.difference(gained).filter(must).collect());
     assert!(
         more.is_empty() && stale.is_empty(),
-        "succeeded, and docs/guide/security.md does not allow it:\n{more}allowed there, and did not succeed:\n{stale}"
+        "succeeded, and docs/reference/security.md does not allow it:\n{more}allowed there, and did not succeed:\n{stale}"
     );
 }
 

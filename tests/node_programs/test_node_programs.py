@@ -33,6 +33,8 @@ for directory, _, names in os.walk(os.path.join(SCRIPTS, "programs")):
         shutil.copy(os.path.join(directory, script), JOB)
 with open(os.path.join(SCRIPTS, "node", "ports.py")) as program:
     PORTS = program.read()
+with open(os.path.join(SCRIPTS, "worker", "imports.py")) as program:
+    IMPORTS = program.read()
 with open(os.path.join(SCRIPTS, "bench", "network.py")) as program:
     BENCH_NETWORK = program.read()
 shutil.copy(os.path.join(SCRIPTS, "bench", "network.py"), os.path.join(JOB, "bench_network.py"))
@@ -1582,6 +1584,32 @@ class Tunnel(unittest.TestCase):
             self.assertEqual(self.frame(), (number, b"a"))
         with socket.create_connection(("127.0.0.1", self.port), 20) as third:
             self.assertEqual(third.recv(1), b"")
+
+
+class Imports(unittest.TestCase):
+    """What a script imports before it does anything else, sought before the job starts."""
+
+    @staticmethod
+    def found(script, own=()):
+        program = IMPORTS + "\n\ncheck(%s, %s)\n" % (json.dumps(script, ensure_ascii=False), json.dumps(list(own)))
+        done = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=dict(os.environ, LC_ALL="C"), timeout=60)
+        return done.stdout.decode()
+
+    def test_the_first_module_that_is_missing_is_named(self):
+        script = '"""Trains."""\nfrom __future__ import annotations\nimport os.path as p, json\nfrom no_such.b import c\nimport no_such_either\n'
+        self.assertEqual(self.found(script), "missing no_such 4\n")
+        self.assertEqual(self.found("import json\nimport xml.dom\n"), "")
+
+    def test_what_may_change_what_can_be_imported_ends_the_search(self):
+        for before in ("import sys\nsys.path.insert(0, 'lib')", "try:\n    import no_such\nexcept ImportError:\n    pass", "from . import x",
+                       "import own", "from own.a import b", "def f(): pass", "x = 1", "if True:\n    import no_such_b"):
+            self.assertEqual(self.found(before + "\nimport no_such\n", ["own"]), "", before)
+
+    def test_a_script_that_cannot_be_read_is_left_to_its_ranks(self):
+        for script in ("import", "import a\0b", "print 'x'", "", "\ufeffimport json"):
+            self.assertEqual(self.found(script), "", script)
+        self.assertEqual(self.found("import json  # \U0001f600 \u2028\nimport no_such"), "missing no_such 2\n")
 
 
 if __name__ == "__main__":

@@ -298,7 +298,14 @@ fn a_container_does_not_own_all_gpus_of_its_machine() {
 }
 
 /// The scripts of `init`, as `src/init/probe.rs` puts them together.
-const PROBE: &[&str] = &["node/machine.sh", "node/nvidia_smi.sh", "node/gpus.sh", "access/login.sh", "node/probe.sh"];
+const PROBE: &[&str] = &[
+    "node/machine.sh",
+    "node/nvidia_smi.sh",
+    "node/gpus.sh",
+    "node/accelerators.sh",
+    "access/login.sh",
+    "node/probe.sh",
+];
 
 #[test]
 fn a_probe_has_the_compute_capability_of_the_newest_gpu() {

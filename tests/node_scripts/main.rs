@@ -31,6 +31,7 @@ const FACTS: &[&str] = &[
     "node/permissions.sh",
     "node/nvidia_smi.sh",
     "node/gpus.sh",
+    "node/accelerators.sh",
     "node/marked.sh",
     "node/killed.sh",
     "job/directory.sh",

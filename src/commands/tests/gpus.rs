@@ -30,7 +30,8 @@ async fn a_job_on_a_podman_node_without_keys_names_the_next_step() {
     let nodes = Nodes::new(&NODES);
     nodes.edit("node1", |state| state.access = PODMAN);
     let done = hvdctl(&nodes, "--on node1 run -np 1 -- true").await;
-    done.code(125).complains(&["error: the cluster's keys are missing or differ on node1", "hint: hvdctl keys push"]);
+    done.code(125)
+        .complains(&["error: the cluster's keys are missing or differ on node1", "hint: `hvdctl up` pushes them"]);
     assert!(!nodes.calls("node1").iter().any(|call| call.contains("create")), "{:?}", nodes.calls("node1"));
 }
 

@@ -31,7 +31,7 @@ async fn another_port_takes_the_pinned_keys_along() {
     let pinned = |node: &str| nodes.state(node).keys.unwrap()["known_hosts"].text.clone();
     assert!(pinned("node1").contains("[node2]:12345"), "{}", pinned("node1"));
     let refused = hvdctl_changed(&nodes, on_another_port, "run -np 8 -- true").await;
-    refused.code(125).complains(&["node[1-2]", "hvdctl keys push"]);
+    refused.code(125).complains(&["node[1-2]", "hint: `hvdctl up` pushes them"]);
     let dry = hvdctl_changed(&nodes, on_another_port, "up --dry-run").await;
     dry.code(0).says(&["node[1-2] (2): recreate hworker (port)\n", "2 of 2 nodes"]);
     let done = hvdctl_changed(&nodes, on_another_port, "up").await;

@@ -670,13 +670,78 @@ async fn jobs_on_different_nodes_are_independent_and_one_on_the_same_nodes_waits
 #[tokio::test(start_paused = true)]
 async fn a_job_needs_keys_and_starts_the_workers_that_it_needs() {
     let nodes = Nodes::new(&NODES);
-    hvdctl(&nodes, RUN).await.code(125).complains(&["keys are missing or differ on node[1-2]", "hvdctl keys push"]);
+    let missing = ["error: the cluster's keys are missing or differ on node[1-2]", "hint: `hvdctl up` pushes them"];
+    hvdctl(&nodes, RUN).await.code(125).complains(&missing);
     hvdctl(&nodes, "keys push").await.code(0);
     nodes.play(ends_with([0, 0]));
     hvdctl(&nodes, RUN).await.code(0);
     // the rank of the master has run in the launcher's container
     assert_eq!(NODES.map(|node| nodes.state(node).ps()), [Vec::new(), vec!["hworker running".to_owned()]]);
     assert_given_back(&nodes, "after the job");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_module_that_the_image_lacks_is_named_before_the_start() {
+    let nodes = two_up().await;
+    let (_dir, path) = project(&[("train.py", 0o644, "import torch\nimport sklearn\n")]);
+    let train = format!("train {path} -np 2 --map-by node");
+    nodes.fault("node1", "find imports", Fault::Fails("missing sklearn 2\n".into()));
+    let missing = "error: the image test/horovod:1 has no module sklearn, which train.py imports in line 2";
+    let ways = ["setup = [\"pip install scikit-learn\"]", "build = \"Dockerfile\"", "another `image`"];
+    hvdctl(&nodes, &train).await.code(125).complains(&[missing]).complains(&ways);
+    assert_eq!(nodes.count("docker create --name hmaster"), [0, 0]);
+    assert_over(&nodes, "after it was refused");
+    // what ranks have and the worker has not may decide what is found
+    nodes.play(ends_with([0, 0]));
+    nodes.fault("node1", "find imports", Fault::Fails("missing sklearn 2\n".into()));
+    hvdctl(&nodes, &format!("{train} -e PYTHONPATH=/data/lib")).await.code(0);
+}
+
+/// `--up` in the place of `RUN`.
+fn with_up(line: &str, option: &str) -> String {
+    line.replacen("run ", &format!("run {option} "), 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_sets_the_cluster_up_where_that_is_wanted() {
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node2", |state| (state.images, state.has_registry) = (Vec::new(), true));
+    nodes.play(ends_with([0, 0]));
+    let done = hvdctl(&nodes, &with_up(RUN, "--up")).await;
+    let steps = ["setting up the cluster first", "pushing them first", "node2: pulled test/horovod:1, started hworker"];
+    done.code(0).complains(&steps);
+    assert!(done.ranks.contains("step 1"), "{done}");
+    assert_up(&nodes, "after the job");
+    assert_given_back(&nodes, "after the job");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_may_not_set_the_cluster_up_changes_nothing() {
+    let nodes = Nodes::new(&NODES);
+    nodes.edit("node2", |state| (state.images, state.has_registry) = (Vec::new(), true));
+    let missing = "node2: cannot find the image test/horovod:1: No such image";
+    for line in [RUN, &with_up(RUN, "--dry-run"), "verify"] {
+        hvdctl(&nodes, line).await.complains(&[missing, "hint: `hvdctl up` pulls it"]);
+    }
+    let images = nodes.state("node1").images;
+    nodes.edit("node2", |state| state.images = images);
+    for line in [RUN, "verify"] {
+        hvdctl(&nodes, line).await.complains(&["the cluster's keys are missing or differ on node[1-2]"]);
+    }
+    hvdctl(&nodes, "keys push").await.code(0);
+    hvdctl(&nodes, "verify").await.code(1).complains(&["error: no worker is running on node2", "hint: hvdctl up"]);
+    assert_eq!(NODES.map(|node| nodes.state(node).ps()), [[""; 0]; 2]);
+    assert_given_back(&nodes, "after all of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_up_that_fails_on_a_node_starts_no_job() {
+    let nodes = Nodes::new(&NODES);
+    nodes.fault("node2", "docker create", Fault::Fails("no space left on device".into()));
+    let done = hvdctl(&nodes, &with_up(RUN, "--up")).await;
+    done.code(125).complains(&["node2: cannot start hworker", "no space left on device"]);
+    assert!(!nodes.calls("node1").iter().any(|call| call.starts_with("job/")), "{:?}", nodes.calls("node1"));
+    assert_given_back(&nodes, "after it failed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,6 +113,13 @@ fn concerns_have_a_hint() {
         assert!(all[0].0.contains(what) && all[0].1.contains(hint), "{all:?}");
     };
     one("root login\ndocker none\n", "Docker is not installed", "install Docker");
+    one("root login\ndocker none\n", "Docker is not installed", "`runtime = \"process\"` in [cluster] (docs/guide/");
+    one(
+        "root login\ndocker none\n",
+        "Docker is not installed",
+        "a table [slurm] and no [[node]] (docs/guide/slurm.md)",
+    );
+    one("root login\ndocker login 27\naccelerator amd 8\n", "it has 8 AMD GPUs", "an image that has ROCm");
     let without = "os debian \nroot login\ndocker-command missing\ndocker-engine yes\ndocker none\n";
     one(without, "the `docker` command is not", "apt-get install docker-cli");
     one("root login\ndocker-command missing\ndocker none\n", "Docker is not installed", "install Docker");
@@ -182,6 +189,12 @@ fn gpus_that_the_image_cannot_use() {
     // a driver that does not know the query
     let old = "compute-cap Field \"compute_cap\" is not a valid field to query.\ncompute-cap exit 2\n";
     assert_eq!(found("horovod/horovod", vec![gpus(old), probed(PLAIN)]), None);
+    let unknown = gpus("compute-cap [N/A]\ncompute-cap exit 0\n");
+    assert_eq!(
+        found("horovod/horovod", vec![gpus(old), unknown]).unwrap(),
+        "b: horovod/horovod may not be able to use NVIDIA H200, whose compute capability is unknown (nvidia-smi \
+         reports [N/A]): its CUDA is 11.3, and Hopper and later need 11.8"
+    );
 }
 
 #[test]

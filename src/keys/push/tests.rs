@@ -18,6 +18,7 @@ const FACTS: &str = concat!(
     include_str!("../../scripts/node/permissions.sh"),
     include_str!("../../scripts/node/nvidia_smi.sh"),
     include_str!("../../scripts/node/gpus.sh"),
+    include_str!("../../scripts/node/accelerators.sh"),
     include_str!("../../scripts/node/marked.sh"),
     include_str!("../../scripts/node/killed.sh"),
     include_str!("../../scripts/node/facts.sh")

@@ -1,4 +1,4 @@
-# Probes a machine for `init`. Appended to machine.sh, nvidia_smi.sh, gpus.sh and access/login.sh; prints "KEY VALUE" lines for
+# Probes a machine for `init`. Appended to machine.sh, nvidia_smi.sh, gpus.sh, accelerators.sh and access/login.sh; prints "KEY VALUE" lines for
 # init/draft.rs.
 # Variables: images. Runs as the login itself, because its way to become root is not known yet, and changes nothing.
 # a driver that does not know the query is older than the GPUs for which the answer matters

@@ -173,8 +173,9 @@ impl Transport {
             let (image, engine) = (&self.access.image, self.engine_name().command());
             return stderr.lines().find(is_missing).map(|line| {
                 NodeError::failed(&self.node, operation, line).kind(ErrorKind::ImageMissing).hint(format!(
-                    "without sudo, hvdctl becomes root in a container of the cluster's image, which this node lacks: \
-                     {engine} pull {image} on the node, or docker save {image} | ssh NODE {engine} load"
+                    "an account that may use the engine becomes root in a container of the cluster's image, which this \
+                     node lacks: hvdctl exec --timeout 1h -- {engine} pull {image}, or docker save {image} | ssh NODE \
+                     {engine} load"
                 ))
             });
         }

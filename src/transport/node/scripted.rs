@@ -392,6 +392,7 @@ impl Node {
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,
                 [.., "python3", "-", "horovod.torch", _, _] => node.find_modules(own).await,
                 [.., "sh", "-c", _, "sh", TUNNEL] => node.refuse_tunnel(own).await,
+                [.., "exec", "-i", _, "python", "-"] => node.find_imports(own).await,
                 [.., "exec", "-i", _, "sh", "-c", _, "sh", _program] => node.find_program(own).await,
                 // a dry run asks a worker for its cores
                 [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
@@ -469,6 +470,14 @@ impl Node {
             return 0;
         }
         own.say("found\n").await;
+        0
+    }
+
+    /// Answers for a worker whose image has what a script imports, unless the test has taken it away.
+    async fn find_imports(&self, mut own: Own) -> i32 {
+        let _ = own.stdin.read_to_end(&mut Vec::new()).await;
+        let missing = self.arrives("find imports").await;
+        own.say(&missing.unwrap_or_default()).await;
         0
     }
 
