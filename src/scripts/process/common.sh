@@ -98,7 +98,7 @@ find_manager() {
     case $(loginctl show-user "$(id -un)" --property=Linger 2>/dev/null) in
     *yes) ;;
     *)
-      echo "logind ends what a login has started (KillUserProcesses=yes), unless $(id -un) lingers: loginctl enable-linger" >&2
+      echo "logind ends the processes of a login session (KillUserProcesses=yes), unless $(id -un) lingers: loginctl enable-linger" >&2
       exit 1
       ;;
     esac
