@@ -64,7 +64,7 @@ Exit codes: 0 all nodes have the same packages; 1 they differ, or none could be 
 
 const LIST: &str = "\
 INCOMPLETE: its creation was interrupted. CREATING: a command is creating it now. BROKEN: its Python no longer runs. \
-The next `env create` creates it again.
+The next `env create` recreates incomplete and broken ones.
 
 Exit codes: 0 all nodes have the same virtualenvs; 1 they differ; 3 some nodes cannot be reached; 4 none can.";
 

@@ -85,10 +85,10 @@ impl Probe {
             } else if !matches!(self.engine, Some(Ok(_))) {
                 // a login that may use the engine needs no sudo
                 let hint = match self.engine_name {
-                    EngineName::Docker => "set `user` to a login that is root or may run sudo",
+                    EngineName::Docker => "set `user` to an account that is root or may run sudo",
                     EngineName::Podman => {
-                        "set `user` to a login that is root or may run sudo, or start Podman as that login: systemctl \
-                         --user enable --now podman.socket, and loginctl enable-linger"
+                        "set `user` to an account that is root or may run sudo, or start Podman as that user: \
+                         systemctl --user enable --now podman.socket, and loginctl enable-linger"
                     }
                 };
                 add(format!("cannot become root: {message}"), hint);
@@ -161,7 +161,7 @@ pub fn unsupported_gpus(image: &str, entries: &[DraftNode]) -> Option<(Vec<Strin
         "{image} cannot use {name} (compute capability {major}.{minor}): its CUDA is 11.3, and Hopper and later need \
          11.8"
     );
-    let hint = "use an image with CUDA 12, as examples/images/cuda12 makes it (docs/guide/images.md)";
+    let hint = "use an image with CUDA 12, such as the one that examples/images/cuda12 builds (docs/guide/images.md)";
     Some((nodes.iter().map(|entry| entry.name.clone()).collect(), what, hint))
 }
 
@@ -243,7 +243,7 @@ pub fn text(name: &str, image: &str, entries: &[DraftNode]) -> String {
     let default_user = user.map_or("# user = \"workshop\"".to_owned(), |user| format!("user = {}", quoted(user)));
     let mut text = Text(format!(
         "\
-# The inventory of a cluster, written by `hvdctl init`. Fields behind # are not set: they show the default, or what was
+# The inventory of a cluster, written by `hvdctl init`. Fields after # are not set: they show the default, or what was
 # found on the machine.
 
 [cluster]
@@ -332,7 +332,7 @@ fn node(text: &mut Text, entry: &DraftNode, common_user: Option<&str>, addresses
     match (&probe.facts.nvidia_smi, gpus) {
         (NvidiaSmi::Failed(_), _) => text.comment("gpus", "\"auto\"", "nvidia-smi failed"),
         (NvidiaSmi::Missing, _) => text.field("gpus", "0", "there is no nvidia-smi"),
-        (NvidiaSmi::Listed, 0) => text.comment("gpus", "\"auto\"", "nvidia-smi is there and lists none"),
+        (NvidiaSmi::Listed, 0) => text.comment("gpus", "\"auto\"", "nvidia-smi is installed and lists none"),
         (NvidiaSmi::Listed, n) => text.field("gpus", &n.min(1024).to_string(), &probe.facts.gpus[0].name),
     }
     let slots = if gpus == 0 { probe.facts.cores.max(1) as usize } else { gpus };
