@@ -69,7 +69,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up a cluster", &["init", "keys", "up", "down", "drain", "image", "data", "env"]),
     ("Check and measure it", &["status", "doctor", "verify", "bench", "grade", "pool"]),
     ("Start jobs", &["train", "run", "notebook", "slurm", "export"]),
-    ("See and end jobs", &["jobs", "attach", "logs", "top", "report", "stop", "fetch"]),
+    ("Show and stop jobs", &["jobs", "attach", "logs", "top", "report", "stop", "fetch"]),
     ("Work on the nodes", &["exec", "shell", "hosts", "lock", "disconnect"]),
     ("Use hvdctl itself", &["completions", "man", "schema"]),
 ];
@@ -136,11 +136,11 @@ pub struct Global {
     /// Ask for the sudo password at the start [default: $HVDCTL_SUDO_PASSWORD_FILE, or ask when a node needs it]
     #[arg(long, global = true, conflicts_with = "yes")]
     pub ask_sudo_pass: bool,
-    /// Where jobs run: on the nodes, over SSH, or submitted to Slurm [default: ssh, but slurm for an inventory with
-    /// [slurm] and no node]
+    /// How jobs are started: over SSH on the nodes, or through Slurm [default: ssh; slurm for an inventory with [slurm]
+    /// and no nodes]
     #[arg(long, value_name = "SCHEDULER", global = true)]
     pub scheduler: Option<Scheduler>,
-    /// Image to use without an inventory [default: $HVDCTL_IMAGE, else horovod/horovod:latest]
+    /// Image to use without an inventory [default: $HVDCTL_IMAGE, otherwise horovod/horovod:latest]
     #[arg(long, value_name = "IMAGE", global = true)]
     pub image: Option<String>,
 }
@@ -183,25 +183,25 @@ pub enum Command {
     /// Show the state of every node: engine, worker, image, GPUs, running job
     #[command(visible_alias = "ps")]
     Status(Status),
-    /// Grade the nodes by what was recorded of them: checks, speed, lost jobs, restarts
+    /// Grade the nodes by their records: checks, speed, lost jobs, restarts
     Grade(Grade),
     /// List the nodes that other owners publish, or pick the best nearby ones
     #[command(args_conflicts_with_subcommands = true)]
     Pool(Pool),
-    /// Find what would make a job fail or hang, on and between the nodes
+    /// Find problems on and between the nodes that would make a job fail or hang
     #[command(after_help = DOCTOR)]
     Doctor(Doctor),
     /// Verify rank placement, collective communication and GPUs with a real job
     Verify(Verify),
-    /// Measure the network between the workers and collectives of a real job, and name what is slow or wrong
+    /// Measure the network between the workers and the collectives of a real job, and report what is slow or wrong
     Bench(Bench),
     /// Compare the image of the nodes, or give all nodes the same one
     #[command(subcommand)]
     Image(Image),
-    /// Put data on every node for all jobs to read, show or remove them
+    /// Copy data to every node for all jobs to read; show or remove it
     #[command(subcommand)]
     Data(Data),
-    /// Make the same virtualenv on every node that has no containers, show or remove it
+    /// Create the same virtualenv on every node without containers; show or remove it
     #[command(subcommand)]
     Env(Env),
     /// Upload a project to every node and train it
@@ -231,10 +231,10 @@ pub enum Command {
     Exec(Exec),
     /// Open a shell in hmaster, or in a node's worker
     Shell(Shell),
-    /// Close the SSH connections that earlier commands have left open
+    /// Close the SSH connections that earlier commands left open
     #[command(after_help = DISCONNECT)]
     Disconnect,
-    /// Let jobs wait in a queue: a Slurm of the cluster's own, in containers
+    /// Queue jobs with the cluster's own Slurm, which runs in containers
     #[command(subcommand)]
     Slurm(Slurm),
     /// Print the nodes in the formats of other tools
@@ -270,7 +270,7 @@ pub struct Init {
     /// Use the hosts and groups of an Ansible inventory in INI form
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["hosts", "from_ssh_config", "from_hostfile"])]
     pub from_ansible: Option<PathBuf>,
-    /// File to write [default: that of -i, else inventory.toml]
+    /// File to write [default: that of -i, otherwise inventory.toml]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// Overwrite an existing file
@@ -289,15 +289,14 @@ pub struct Init {
 
 const INIT: &str = "\
 The first machine becomes the master. --image IMAGE names the image in the file. A machine that cannot be reached is \
-written anyway, with ssh's error. Nothing is changed on any machine.
+written to the file anyway, with ssh's error. Nothing is changed on any machine.
 
 Exit codes: 0 written; 2 wrong usage, or the file exists; 3 written, but some machines could not be reached; 4 \
-written, but \
-none could.";
+written, but none could.";
 
 const SCHEMA: &str = "\
 hvdctl schema > inventory.schema.json, and as the first line of the inventory: #:schema ./inventory.schema.json
-Editors with taplo (as in Even Better TOML) then complete and check the file.";
+Editors with taplo (such as Even Better TOML) then complete and check the file.";
 
 const ATTACH: &str = "\
 Ctrl-C leaves the job running; `hvdctl stop` stops it.
@@ -305,11 +304,11 @@ Ctrl-C leaves the job running; `hvdctl stop` stops it.
 Exit codes: those of `train`.";
 
 const NOTEBOOK: &str = "\
-The job has the nodes until JupyterLab is shut down, or Ctrl-C or `hvdctl stop` ends it; then what was written to the \
-project is fetched. A cell starts ranks on all slots of the job with !$HVDCTL_LAUNCH python3 train.py; HVDCTL_NODES, \
-HVDCTL_HOSTS and HVDCTL_NP name the cluster.
+The job keeps its nodes until JupyterLab is shut down, or until Ctrl-C or `hvdctl stop` ends it. Then what was written \
+to the project is fetched. In a cell, !$HVDCTL_LAUNCH python3 train.py starts ranks on all slots of the job; \
+HVDCTL_NODES, HVDCTL_HOSTS and HVDCTL_NP describe the nodes.
 
-Exit codes: 0 it was ended; otherwise those of `train`.";
+Exit codes: 0 the notebook was ended; otherwise those of `train`.";
 
 /// Options of `completions`.
 #[derive(Debug, Args)]
@@ -365,7 +364,7 @@ pub struct Up {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// End jobs whose workers have to be replaced [default: change nothing if there are any]
+    /// End jobs whose workers must be replaced [default: change nothing if there are any]
     #[arg(long)]
     pub force: bool,
     /// Whether it waits for locks
@@ -394,11 +393,11 @@ pub struct Grade {
 }
 
 const GRADE: &str = "\
-A to F by what verify, doctor, bench and jobs have recorded on each node; a node of which nothing is recorded is new. \
-Nodes of one kind (GPUs, driver, cores) are compared with each other, and the best comes first. On a terminal, reasons \
-are cut to its width; -v, a pipe and --json have all of them. docs/reference/grade.md has the weights.
+Grades each node from A to F by what verify, doctor, bench and jobs have recorded on it. A node without records is \
+new. Nodes of one kind (GPUs, driver, cores) are compared with each other; the best comes first. On a terminal, \
+reasons are cut to its width; -v, a pipe and --json show all of them. docs/reference/grade.md has the weights.
 
-Ended jobs that no hvdctl watched are recorded now.";
+Also records jobs that ended while no hvdctl watched them.";
 
 const DOCTOR: &str = "\
 Changes nothing without --fix, but records the result in each node's ledger (`hvdctl grade`). Each finding says what \
@@ -438,10 +437,9 @@ nodes. Jobs of a \
 fixed size, and jobs launched on one of these nodes, stay there until they end.";
 
 const DISCONNECT: &str = "\
-A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command uses it. \
-What changes on \
-a node only for new logins, such as a user's groups, has effect after this command. Running commands are not \
-disturbed.";
+A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command reuses it. \
+Changes that a node applies only to new logins, such as a user's groups, take effect after this command. Running \
+commands are not disturbed.";
 
 /// Returns whether the process is to be a relay on a node.
 pub fn is_relay() -> bool {

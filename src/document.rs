@@ -20,7 +20,7 @@ pub fn value(document: &impl Serialize) -> Value {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "{T}")]
 pub struct Document<T> {
-    /// Whether nothing failed and nothing is wrong. At the top level, the exit code is 0 exactly then.
+    /// Whether nothing failed and nothing is wrong. At the top level, it is true if and only if the exit code is 0.
     pub ok: bool,
     /// What the command reports besides that.
     #[serde(flatten)]

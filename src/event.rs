@@ -185,7 +185,7 @@ pub enum Event {
     },
     /// JupyterLab answers.
     Ready {
-        /// Where, with the token.
+        /// The address of the page, with the token.
         url: String,
     },
     /// A rank, a node or a GPU of a job was sampled.

@@ -1,4 +1,4 @@
-//! Reading files of the operator's machine: none without end, no device in place of a file, and no secret that others
+//! Reading files of the operator's machine: none without end, no device instead of a file, and no secret that others
 //! can read.
 
 use base64::Engine as _;

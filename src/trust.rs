@@ -78,7 +78,7 @@ impl ForeignWriter {
         let user = rustix::process::geteuid().as_raw();
         match self.access {
             // it may be a stranger's trap
-            Access::Owner => format!("read it, and if it is to be yours: sudo chown {user} {path}"),
+            Access::Owner => format!("read it, and if it should be yours: sudo chown {user} {path}"),
             Access::Link => format!("sudo chown -h {user} {path}"),
             Access::Group | Access::Everybody => format!("chmod go-w {path}"),
             Access::Acl => format!("setfacl -b {path}"),
@@ -307,7 +307,7 @@ mod tests {
         chown(&file, Some(4242), None).unwrap();
         let writer = &foreign_writers(&file).unwrap()[0];
         assert_eq!(writer.describe(), format!("{path} belongs to 4242 (group 4242, mode 664)"));
-        assert_eq!(writer.command(), format!("read it, and if it is to be yours: sudo chown 0 {path}"));
+        assert_eq!(writer.command(), format!("read it, and if it should be yours: sudo chown 0 {path}"));
         let link = dir.path().join("link");
         write(&file, 0o600);
         chown(&file, Some(0), Some(0)).unwrap();

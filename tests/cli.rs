@@ -499,7 +499,7 @@ fn without_ssh_it_says_what_to_install() {
     exit code: 1
     --- stdout
     --- stderr
-    error: cannot run ssh: no directory of PATH has it
+    error: cannot run ssh: it is not in PATH
     ");
     // the package and the command are those of this machine's distribution
     assert!(hint.contains("openssh"), "{shown}");

@@ -343,8 +343,8 @@ fn what_has_no_equivalent_is_refused_or_named() {
         "{text}{err}"
     );
     let process = PLAIN.replace("image = \"reg.example.org/torch:2.4\"", "runtime = \"process\"");
-    refuse(&process, "export mpijob digits -np 8", &["processes of a login", "export sbatch"]);
-    refuse(SLURM, "export jobset digits -np 8 --launcher env", &["processes of a login"]);
+    refuse(&process, "export mpijob digits -np 8", &["processes without a container", "export sbatch"]);
+    refuse(SLURM, "export jobset digits -np 8 --launcher env", &["processes without a container"]);
     refuse(PLAIN, "export jobset digits -np 8", &["the launcher is horovodrun", "hvdctl export mpijob"]);
     refuse(PLAIN, "export mpijob digits -np 8 --launcher env", &["the launcher is env", "hvdctl export jobset"]);
     refuse(PLAIN, "export mpijob digits -np 8 --launcher srun", &["launcher of Slurm", "hvdctl export sbatch"]);
@@ -353,7 +353,7 @@ fn what_has_no_equivalent_is_refused_or_named() {
     refuse(PLAIN, "export mpijob digits -np 7", &["7 ranks do not fill 2 pods with 4 slots each", "-np 4 or 8"]);
     refuse(PLAIN, "export mpijob digits -np 8 --project-in-image", &["--tag REGISTRY/NAME:TAG"]);
     refuse(PLAIN, "export mpijob digits -np 8 --tag a/b:1", &["leave out --tag"]);
-    refuse(PLAIN, "export mpijob digits -np 8 --pvc A_b", &["no PersistentVolumeClaim has this name"]);
+    refuse(PLAIN, "export mpijob digits -np 8 --pvc A_b", &["a PersistentVolumeClaim cannot have this name"]);
     refuse(PLAIN, "export mpijob digits -np 8 --pin sha256:12", &["64 hexadecimal digits"]);
     refuse(PLAIN, "export mpijob digits -np 8 -e HOROVOD_RANK=1", &["HOROVOD_RANK"]);
     refuse(PLAIN, "export jobset digits -np 8 --launcher env -e MASTER_PORT=1", &["MASTER_PORT cannot be set"]);
@@ -376,7 +376,7 @@ fn what_has_no_equivalent_is_refused_or_named() {
     let some =
         PLAIN.replace("host = \"gpu[1-2]\"", "host = \"gpu1\"\n[[node]]\nhost = \"gpu2\"\ngpus = \"none\"\nslots = 4");
     let (_, err) = exported(directory(&some, "").path(), "export sbatch digits -np 8");
-    assert!(err.contains("the script asks for none: --gpus-per-node K"), "{err}");
+    assert!(err.contains("the script requests none; --gpus-per-node K"), "{err}");
     let dir = directory(&unequal, "");
     exported(dir.path(), "--on !big export mpijob digits -np 8");
     exported(dir.path(), "export mpijob digits -np 8 --gpus-per-node 2");
@@ -396,7 +396,7 @@ fn a_project_that_is_no_few_texts_needs_another_place() {
     refused("data.npy is binary");
     fs::remove_file(dir.path().join("digits/data.npy")).unwrap();
     write(dir.path(), "digits/large.txt", &"x".repeat(1_000_000));
-    refused("a ConfigMap at most");
+    refused("a ConfigMap holds at most");
     write(dir.path(), "digits/.hvdctlignore", "*.txt\n");
     valid(&exported(dir.path(), "export mpijob digits -np 8").0);
     write(dir.path(), "digits/secrets.env", "HF_TOKEN=hidden\n");
@@ -405,10 +405,10 @@ fn a_project_that_is_no_few_texts_needs_another_place() {
     let done = hvdctl(dir.path(), line);
     assert!(done.code == Some(2) && done.err.contains("would be in the ConfigMap"), "{}", done.err);
     let (_, err) = exported(dir.path(), &format!("{line} --project-in-image --tag a/b:1"));
-    assert!(err.contains("a line in .dockerignore leaves it out"), "{err}");
+    assert!(err.contains("exclude it with a line in .dockerignore"), "{err}");
     fs::remove_file(dir.path().join("digits/secrets.env")).unwrap();
     write(dir.path(), "digits/a,b", "");
-    refused("kubectl reads no file named a,b");
+    refused("kubectl does not read a file named a,b");
     exported(dir.path(), "export mpijob digits -np 8 --pvc data");
 }
 
@@ -621,7 +621,7 @@ fn a_batch_script_has_the_variables_and_lines_of_the_user() {
     for (line, message) in [
         ("--launcher env -e TF_CONFIG=x", "TF_CONFIG cannot be set: the exported job sets it"),
         ("--launcher torchrun -e MASTER_PORT=1", "MASTER_PORT cannot be set: the exported job sets it"),
-        ("--launcher srun -e UID=1", "UID cannot be set: bash, which runs the script, has it for itself"),
+        ("--launcher srun -e UID=1", "UID cannot be set: bash, which runs the script, uses it itself"),
     ] {
         let done = hvdctl(dir.path(), &format!("export sbatch digits -np 4 {line}"));
         assert!(done.code == Some(2) && done.err.contains(message), "{}", done.err);
@@ -676,7 +676,7 @@ fn sizes_beyond_what_kubernetes_takes_are_refused() {
     }
     (0..1000).for_each(|number| write(dir.path(), &format!("digits/n/{number}"), "x"));
     let done = hvdctl(dir.path(), "export jobset digits -np 8 --launcher torchrun");
-    assert!(done.code == Some(2) && done.err.contains("files, and a document names at most 1000"), "{}", done.err);
+    assert!(done.code == Some(2) && done.err.contains("files, but a document names at most 1000"), "{}", done.err);
     fs::remove_dir_all(dir.path().join("digits/n")).unwrap();
     write(dir.path(), "digits/..x", "x");
     let done = hvdctl(dir.path(), "export jobset digits -np 8 --launcher torchrun");

@@ -125,7 +125,7 @@ fn an_existing_file_is_kept_without_force() {
     exit code: 2
     --- stdout
     --- stderr
-    error: cannot write no/where.toml: there is no directory no
+    error: cannot write no/where.toml: the directory no does not exist
       hint: mkdir -p no
     ");
 }

@@ -18,7 +18,7 @@ pub struct Exchange {
     pub bytes: u64,
     /// The median time of an operation on the slowest rank, in µs.
     pub time_us: f64,
-    /// Size by time, in 10⁹ bytes a second.
+    /// Size divided by time, in 10⁹ bytes a second.
     pub algorithm_bandwidth: f64,
     /// A bandwidth that is equal for any number of ranks if their links are used equally well, in 10⁹ bytes a second.
     pub bus_bandwidth: f64,
@@ -78,7 +78,7 @@ pub struct WrongResult {
     pub dtype: Dtype,
     /// The size of the whole array in bytes.
     pub bytes: u64,
-    /// What was expected and what was there.
+    /// What was expected and what was found.
     pub text: String,
 }
 

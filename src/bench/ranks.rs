@@ -108,7 +108,7 @@ impl RankResults {
 
     /// Returns what is said if nothing is wrong.
     pub fn good(&self) -> String {
-        let right = format!("all results of {} are right", count(self.answers.collectives.ranks as usize, "rank"));
+        let right = format!("all results of {} are correct", count(self.answers.collectives.ranks as usize, "rank"));
         match self.unclear() {
             0 => right,
             unclear => format!("{right}, but the speed of {} is not judged", count(unclear, "rank")),

@@ -10,7 +10,7 @@ use crate::node::differing::differing;
 use crate::node::network::is_virtual;
 use crate::text::nodeset;
 
-/// Applies these rules, but for those on connections: [`logins`] and [`ports`].
+/// Applies these rules, except those on connections: [`logins`] and [`ports`].
 pub(super) fn examine(cluster: &Cluster, views: &[NodeView<'_>]) -> Vec<Finding> {
     let mut found = Vec::new();
     for view in views {
@@ -76,8 +76,8 @@ fn versions(cluster: &Cluster, views: &[NodeView<'_>]) -> Vec<Finding> {
 /// A version that could not be read, and so was not compared.
 fn unread(view: &NodeView<'_>, what: &str, why: &str) -> Finding {
     let message = format!("cannot read the {what}: {why}");
-    let hint = "try it there: `hvdctl exec -c`; a busy node may be slow, and so may the file system of the image; \
-                cluster.command_timeout_s gives it more time";
+    let hint = "try it there with `hvdctl exec -c`; the node may be busy, or the image's file system slow; \
+                cluster.command_timeout_s allows more time";
     view.warning(Check::Versions, message).explain("it was not compared with that of the other nodes", hint)
 }
 
@@ -113,7 +113,7 @@ fn route(view: &NodeView<'_>, details: &Details, other: &NodeView<'_>) -> Option
     };
     let message = format!("packets to {} ({target}) leave by {interface}", other.name());
     Some(if is_virtual(interface) {
-        view.error(Check::Route, format!("{message}, which leads to no other machine")).explain(
+        view.error(Check::Route, format!("{message}, which reaches no other machine")).explain(
             "a local network has the same addresses as the cluster, or both nodes have the same address: ranks hang",
             hint,
         )
@@ -144,7 +144,7 @@ fn name(cluster: &Cluster, view: &NodeView<'_>, other: &NodeView<'_>) -> Option<
         return Some(Finding::new(Note, Check::Names, view.name(), message).explain(
             "hvdctl uses addresses, and gives the interface to Gloo, NCCL and MPI; a program that connects by host name \
              reaches the wrong machine, or none",
-            "without containers, only root can change it: /etc/hosts of the node",
+            "without containers, only root can fix this, in /etc/hosts of the node",
         ));
     }
     let message = format!("the host name {hostname} {leads} in its worker instead of {address}");
@@ -159,8 +159,8 @@ fn name(cluster: &Cluster, view: &NodeView<'_>, other: &NodeView<'_>) -> Option<
     };
     Some(Finding::new(severity, Check::Names, view.name(), message).explain(
         why,
-        "`hvdctl up`, which writes the names to /etc/hosts of the worker; if it has, `hosts:` in /etc/nsswitch.conf of \
-         the image lacks `files`",
+        "run `hvdctl up`, which writes the names to /etc/hosts of the worker; if they are there, add `files` to \
+         `hosts:` in /etc/nsswitch.conf of the image",
     ))
 }
 

@@ -30,8 +30,8 @@ pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Find
 /// An open job that counts as running and has the node exclusively.
 fn unreadable(view: &NodeView<'_>, job: &str, reason: &str) -> Finding {
     view.warning(Check::Jobs, format!("the record of job {job} cannot be read: {reason}")).explain(
-        "no other job gets the node while the job may be running there",
-        format!("use the hvdctl that started it; if it has ended, hvdctl stop {job} removes what is left"),
+        "no other job can use the node while this job may be running there",
+        format!("use the version of hvdctl that started it; if it has ended, hvdctl stop {job} removes what is left"),
     )
 }
 

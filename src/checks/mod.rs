@@ -128,7 +128,7 @@ pub fn failure(error: &NodeError, unknown: &str) -> Finding {
     Finding::new(Severity::Error, check, &error.node, message).explain(unknown, error.hints.join("; "))
 }
 
-/// Applies all rules, but for those on connections between nodes ([`logins()`], [`ports`]).
+/// Applies all rules, except those on connections between nodes ([`logins()`], [`ports`]).
 pub fn examine<'a>(inventory: &Inventory, views: &[NodeView<'a>]) -> Vec<Finding> {
     let mut found = preflight::rules(inventory, views);
     found.extend(views.iter().flat_map(|view| nodes::examine(inventory, view)));

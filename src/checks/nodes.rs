@@ -68,8 +68,8 @@ fn no_place(view: &NodeView<'_>) -> Option<Finding> {
 
 fn own_name(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let name = details.unresolved.as_ref()?;
-    Some(view.warning(Check::Names, format!("its own host name {name} resolves to no address there")).explain(
-        "programs that ask for the address of their own machine fail, and sudo warns with every command",
+    Some(view.warning(Check::Names, format!("its host name {name} does not resolve to an address there")).explain(
+        "programs that look up the address of their own machine fail, and sudo warns with every command",
         format!("add {name} to /etc/hosts of the node, with its address in the cluster"),
     ))
 }
@@ -96,7 +96,7 @@ pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
     let hint = match facts.accelerators.first() {
         None => "install the NVIDIA driver on the node, or set `gpus = 0`".to_owned(),
         Some(found) => format!(
-            "`gpus` is for those of NVIDIA, and the node has {}: leave it out; hvdctl doctor shows the lines for the \
+            "`gpus` is for NVIDIA GPUs, but the node has {}: leave it out; hvdctl doctor shows the lines for the \
              inventory",
             count(found.count as usize, found.name())
         ),
@@ -222,18 +222,17 @@ pub(super) fn fabrics(view: &NodeView<'_>) -> Vec<Finding> {
         if !is_given("/dev/infiniband") {
             let adapters = adapters.join(", ");
             if is_ethernet {
-                let message = format!(
-                    "it has Ethernet cards that know RoCE or iWARP ({adapters}), which its containers do not get"
-                );
+                let message =
+                    format!("it has Ethernet cards with RoCE or iWARP ({adapters}), which its containers cannot use");
                 found.push(view.note(Check::Fabric, message).explain(
                     "if the network is set up for it, NCCL and MPI are faster with it",
                     "then set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this \
                      [[node]], and `hvdctl up`",
                 ));
             } else {
-                let message = format!("it has InfiniBand or EFA ({adapters}), which its containers do not get");
+                let message = format!("it has InfiniBand or EFA ({adapters}), which its containers cannot use");
                 found.push(view.warning(Check::Fabric, message).explain(
-                    "NCCL and MPI use TCP there, without a message, at a fraction of the speed",
+                    "NCCL and MPI silently use TCP there, at a fraction of the speed",
                     "set `devices = [\"/dev/infiniband\"]` and `ulimits = { memlock = -1 }` in [defaults] or this \
                      [[node]], then `hvdctl up`",
                 ));
@@ -244,20 +243,20 @@ pub(super) fn fabrics(view: &NodeView<'_>) -> Vec<Finding> {
         {
             found.push(view.warning(Check::Fabric, "the image has no libibverbs for its InfiniBand, RoCE or \
                 EFA").explain(
-                "NCCL and MPI use TCP, without a message, at a fraction of the speed",
+                "NCCL and MPI silently use TCP, at a fraction of the speed",
                 "add libibverbs1 and ibverbs-providers (Debian; for EFA also Amazon's libfabric) to the image, or to \
                  `setup` of the project",
             ));
         }
     }
     for (device, what) in [
-        ("/dev/nvidia-caps-imex-channels", "IMEX channels, by which GPUs of several nodes share NVLinks"),
-        ("/dev/gdrdrv", "GDRCopy, by which small messages reach GPUs sooner"),
+        ("/dev/nvidia-caps-imex-channels", "IMEX channels, through which GPUs of several nodes share NVLinks"),
+        ("/dev/gdrdrv", "GDRCopy, which gets small messages to GPUs sooner"),
     ] {
         if has(device) && !is_given(device) && !view.facts.gpus.is_empty() {
-            let message = format!("it has {what}, which its containers do not get");
+            let message = format!("it has {what}, which its containers cannot use");
             let hint = format!("set `devices = [\"{device}\"]` in [defaults] or this [[node]], then `hvdctl up`");
-            found.push(view.note(Check::Fabric, message).explain("jobs work without it, and may be slower", hint));
+            found.push(view.note(Check::Fabric, message).explain("jobs work without it, but may be slower", hint));
         }
     }
     found
@@ -266,7 +265,7 @@ pub(super) fn fabrics(view: &NodeView<'_>) -> Vec<Finding> {
 /// A hard limit that data loaders of one rank reach.
 fn open_files(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let limit = details.nofile.filter(|limit| *limit < FEW_FILES)?;
-    Some(view.warning(Check::Limits, format!("a rank in its worker may open {limit} files")).explain(
+    Some(view.warning(Check::Limits, format!("a rank in its worker may open only {limit} files")).explain(
         "data loaders and large jobs fail with \"Too many open files\"",
         "set `ulimits = { nofile = 1048576 }` in [defaults] or this [[node]], then `hvdctl up`",
     ))
@@ -276,7 +275,7 @@ fn open_files(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
 fn max_sessions(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
     let sessions = details.max_sessions.filter(|sessions| *sessions < SESSIONS)?;
     Some(view.warning(Check::Sshd, format!("its sshd has MaxSessions {sessions}")).explain(
-        "hvdctl has to open several connections instead of one, which slows down every command",
+        "hvdctl must open several connections instead of one, which slows down every command",
         format!(
             "set MaxSessions to {SESSIONS}, the default, in /etc/ssh/sshd_config of the node, and restart its sshd"
         ),

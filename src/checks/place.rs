@@ -81,7 +81,7 @@ pub(super) fn device_fault(place: &RankPlace, local_rank: u32, devices: &[&str])
     let text = match (&place.device, expected) {
         (Some(device), Some(expected)) if device != expected => Some(format!("GPU: expected {expected}, got {device}")),
         (Some(device), None) if !devices.contains(&device.as_str()) => {
-            Some(format!("GPU: got {device}, which is not one of the job ({})", devices.join(" ")))
+            Some(format!("GPU: got {device}, which is not one of the job's ({})", devices.join(" ")))
         }
         (None, Some(expected)) => Some(format!("GPU: expected {expected}, got none")),
         _ => None,
@@ -101,7 +101,7 @@ pub(super) fn core_fault(place: &RankPlace, bind: Option<Bind>) -> Option<RankFa
     let got = format!("got {} ({})", names(&place.numa), place.cpus);
     let text = match (bind, of_gpu) {
         (None | Some(Bind::Numa), Some(node)) if place.numa != [node] => {
-            Some(format!("NUMA node: expected {node}, that of its GPU, {got}"))
+            Some(format!("NUMA node: expected {node}, as for its GPU, {got}"))
         }
         (Some(Bind::Numa), None) if place.gpu_numa.is_none() && place.numa.len() != 1 => {
             Some(format!("NUMA node: expected one, {got}"))
@@ -203,7 +203,7 @@ mod tests {
         own.visible_devices = Some("1,0".into());
         assert_eq!(fault(&own), None, "the inventory has its own order");
         own.device = Some("GPU-c".into());
-        assert_eq!(fault(&own).unwrap(), "GPU: got GPU-c, which is not one of the job (GPU-a GPU-b)");
+        assert_eq!(fault(&own).unwrap(), "GPU: got GPU-c, which is not one of the job's (GPU-a GPU-b)");
         own.device = None;
         assert_eq!(fault(&own), None, "the inventory may hide all");
         let mut none = RankPlace { visible_devices: None, ..own };
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(fault(&[0], Some(0), None), None);
         for bind in [None, numa] {
             let fault = fault(&[0], Some(1), bind).unwrap();
-            assert_eq!(fault, "NUMA node: expected 1, that of its GPU, got 0 (0-3)");
+            assert_eq!(fault, "NUMA node: expected 1, as for its GPU, got 0 (0-3)");
         }
         assert_eq!((fault(&[0], Some(1), core), fault(&[0, 1], Some(1), Some(Bind::None))), (None, None));
         assert_eq!(fault(&[0, 1], None, None), None);

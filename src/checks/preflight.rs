@@ -164,8 +164,8 @@ fn unending(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 
 /// Directories that must be each node's own, but are other nodes' too.
 fn own_directories(view: &NodeView<'_>) -> Vec<Finding> {
-    let why = "every node keeps files of its own there, under the same names, and would delete or replace those of the \
-        others";
+    let why = "every node keeps its own files there, under the same names, and would delete or replace those of the \
+               others";
     let unknown = view.facts.storage.shared_unknown.iter().map(|cause| {
         let message = format!("cannot find out whether the cluster's directories are local to the node: {cause}");
         view.error(Check::Shared, message).explain(why, "fix that, or set other directories in the inventory")
@@ -231,7 +231,7 @@ pub fn accelerators(node: &Node, facts: &Facts) -> Option<Finding> {
     let Some(found) = facts.accelerators.first() else {
         let is_unlisted = network::gpu_request(node, facts) == GpuRequest::Unstated && node.slots.is_none();
         return is_unlisted.then(|| {
-            warning("it has devices of NVIDIA's driver, and no nvidia-smi that lists its GPUs".to_owned()).explain(
+            warning("it has NVIDIA devices, but no nvidia-smi that lists its GPUs".to_owned()).explain(
                 of_cores,
                 "set `slots` of this [[node]] to the number of its GPUs; `gpus = \"all\"` gives them to its \
                  containers; `gpus = 0` \
@@ -251,11 +251,11 @@ pub fn accelerators(node: &Node, facts: &Facts) -> Option<Finding> {
     match (has_devices, has_slots) {
         (true, true) => None,
         (true, false) if slots == number => None,
-        (true, false) => Some(warning(format!("it has {name}, and no `slots`")).explain(
-            format!("{of_cores}, and ranks share what there is fewer of"),
+        (true, false) => Some(warning(format!("it has {name}, but no `slots`")).explain(
+            format!("{of_cores}, and ranks share whichever there are fewer of"),
             format!("set `{of_slots}` in this [[node]]"),
         )),
-        (false, _) => Some(warning(format!("it has {name}, which its containers do not get")).explain(
+        (false, _) => Some(warning(format!("it has {name}, which its containers cannot use")).explain(
             if has_slots {
                 "every rank computes on the CPU".to_owned()
             } else {
@@ -347,7 +347,7 @@ fn shared<V: PartialEq + fmt::Display>(
 fn no_host_name(view: &NodeView<'_>) -> Option<Finding> {
     let name = Some(&view.facts.hostname).filter(|name| is_localhost(name))?;
     Some(view.error(Check::Hostname, format!("its host name is {name}")).explain(
-        "ranks find their own address by the host name, and this one leads to no other machine",
+        "ranks look up their own address by host name, and other machines cannot reach this one",
         "run `sudo hostnamectl set-hostname NAME` there, then `hvdctl --on NODE down` and `hvdctl up`",
     ))
 }
@@ -381,7 +381,7 @@ fn addresses(views: &[NodeView<'_>]) -> impl Iterator<Item = Finding> {
 fn interface(view: &NodeView<'_>) -> Option<Finding> {
     let Endpoint { address, interface, .. } = view.place().filter(|place| is_virtual(&place.interface))?;
     let message =
-        format!("its address in the cluster is {address} on {interface}, an interface that leads to no other machine");
+        format!("its address in the cluster is {address} on {interface}, an interface that reaches no other machine");
     let others = view.facts.network.addresses.iter().filter(|(name, address)| address.is_ipv4() && !is_virtual(name));
     let others: Vec<String> = others.map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "no other".to_owned() } else { others.join(", ") };
@@ -396,10 +396,11 @@ fn interface(view: &NodeView<'_>) -> Option<Finding> {
 fn second_address(view: &NodeView<'_>) -> Option<Finding> {
     let Endpoint { address, interface, is_ambiguous, .. } = view.place()?;
     let first = view.facts.network.address_on(interface).filter(|first| first != address && address.is_ipv4())?;
-    let takers = if *is_ambiguous { "Open MPI and NCCL take" } else { "Open MPI takes" };
+    let takers = if *is_ambiguous { "Open MPI and NCCL use" } else { "Open MPI uses" };
     let message = format!("its address in the cluster, {address}, is not the first of {interface}: {takers} {first}");
     Some(view.warning(Check::Address, message).explain(
-        "such traffic uses another network than the cluster's, and a job hangs if the nodes do not reach each other there",
+        "such traffic uses a network other than the cluster's, and a job hangs if the nodes cannot reach each other \
+         there",
         format!("give {address} an interface of its own (a VLAN or macvlan device); Gloo uses {address} in any case"),
     ))
 }

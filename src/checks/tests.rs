@@ -253,7 +253,7 @@ fn host_names_and_addresses() {
     };
     let docker = place("172.17.0.1");
     assert!(docker[0].starts_with(
-        "interface its address in the cluster is 172.17.0.1 on docker0, an interface that leads to no other"
+        "interface its address in the cluster is 172.17.0.1 on docker0, an interface that reaches no other"
     ));
     assert!(docker[0].contains("(the node has: eth0 10.0.0.2, eth1 10.0.0.1)"), "{docker:?}");
     assert!(place("10.0.0.1")[0].starts_with("address they have the same address in the cluster, 10.0.0.1"));
@@ -465,18 +465,15 @@ fn accelerators_that_containers_do_not_get() {
     let device = |name: &str| Device { source: name.into(), target: name.into(), permissions: "rwm".into() };
     assert_eq!(
         of("accelerator amd 8\n", &|_| ()),
-        ["warning it has 8 AMD GPUs, which its containers do not get | its slots are its 4 cores, and every rank \
-             computes on the CPU | \
-          set `devices = [\"/dev/kfd\", \"/dev/dri\"], slots = 8` in this [[node]], with an image that has ROCm; `gpus \
-          = 0` if jobs \
-          are to use the CPU"]
+        ["warning it has 8 AMD GPUs, which its containers cannot use | its slots are its 4 cores, and every rank \
+          computes on the CPU | set `devices = [\"/dev/kfd\", \"/dev/dri\"], slots = 8` in this [[node]], with an \
+          image that has ROCm; `gpus = 0` if jobs are to use the CPU"]
     );
     let given = |node: &mut Node| node.container.devices = vec![device("/dev/kfd"), device("/dev/dri/renderD128")];
     assert_eq!(
         of("accelerator amd 8\n", &given),
-        ["warning it has 8 AMD GPUs, and no `slots` | its slots are its 4 cores, and ranks share what there is \
-             fewer of | set \
-          `slots = 8` in this [[node]]"]
+        ["warning it has 8 AMD GPUs, but no `slots` | its slots are its 4 cores, and ranks share whichever there are \
+          fewer of | set `slots = 8` in this [[node]]"]
     );
     let both = |node: &mut Node| {
         given(node);
@@ -489,10 +486,7 @@ fn accelerators_that_containers_do_not_get() {
     let promised = of("accelerator amd 8\n", &|node| node.gpus = Gpus::All);
     assert!(promised.len() == 1 && promised[0].contains("the node has 8 AMD GPUs: leave it out"), "{promised:?}");
     let unlisted = of("nvidia-device /dev/nvhost-gpu\n", &|_| ());
-    assert!(
-        unlisted[0].starts_with("warning it has devices of NVIDIA's driver, and no nvidia-smi that lists"),
-        "{unlisted:?}"
-    );
+    assert!(unlisted[0].starts_with("warning it has NVIDIA devices, but no nvidia-smi that lists"), "{unlisted:?}");
     assert_eq!(of("nvidia-device /dev/dxg\n", &|node| node.slots = Some(1)), [""; 0]);
     // those of NVIDIA go first
     let mixed = Clinic::with(2, |c| c.nodes[1].facts.accelerators = Facts::parse("accelerator amd 1\n").accelerators);
@@ -515,10 +509,10 @@ fn fast_networks_that_containers_do_not_get() {
         found.map(|finding| format!("{} {}", finding.severity, finding.message)).collect::<Vec<_>>()
     };
     let lines = "fabric /dev/infiniband/uverbs0\nadapter mlx5_0\nadapter mlx5_1\n";
-    let lacking = "warning it has InfiniBand or EFA (mlx5_0, mlx5_1), which its containers do not get";
+    let lacking = "warning it has InfiniBand or EFA (mlx5_0, mlx5_1), which its containers cannot use";
     assert_eq!(found(lines, &[], ""), [lacking]);
     let ethernet = "fabric /dev/infiniband/uverbs0\nadapter mlx5_0 Ethernet\n";
-    assert!(found(ethernet, &[], "")[0].starts_with("note it has Ethernet cards that know RoCE or iWARP (mlx5_0), "));
+    assert!(found(ethernet, &[], "")[0].starts_with("note it has Ethernet cards with RoCE or iWARP (mlx5_0), "));
     assert_eq!(found(&format!("{ethernet}adapter mlx5_1 InfiniBand\n"), &[], ""), [lacking]);
     assert_eq!(found("fabric /dev/infiniband/uverbs0\n", &[], ""), [""; 0], "no port is connected");
     let given = ["/dev/infiniband"];
@@ -767,7 +761,7 @@ fn memory_and_disks() {
     );
     assert_eq!(found("infiniband yes\nmemlock unlimited\n"), Vec::<String>::new());
     assert_eq!(found("memlock 65536\n"), Vec::<String>::new());
-    assert_eq!(found("nofile 1024\n"), ["warning limits gpu02: a rank in its worker may open 1024 files"]);
+    assert_eq!(found("nofile 1024\n"), ["warning limits gpu02: a rank in its worker may open only 1024 files"]);
     for enough in ["nofile 4096\n", "nofile 524288\n", "nofile unlimited\n", "nofile \n"] {
         assert_eq!(found(enough), Vec::<String>::new(), "{enough}");
     }
@@ -788,15 +782,13 @@ fn an_address_that_is_not_the_first_of_its_interface() {
     };
     assert_eq!(
         second("eth0"),
-        [
-            "warning address gpu02: its address in the cluster, 10.0.0.2, is not the first of eth0: Open MPI and NCCL take \
-          192.168.0.2"
-        ]
+        ["warning address gpu02: its address in the cluster, 10.0.0.2, is not the first of eth0: Open MPI and NCCL \
+             use 192.168.0.2"]
     );
     assert_eq!(
         second("eth0:1"),
-        ["warning address gpu02: its address in the cluster, 10.0.0.2, is not the first of eth0: Open MPI takes \
-             192.168.0.2"]
+        ["warning address gpu02: its address in the cluster, 10.0.0.2, is not the first of eth0: Open MPI uses \
+          192.168.0.2"]
     );
 }
 
@@ -834,7 +826,7 @@ fn the_network_between() {
     };
     assert_eq!(
         found("route 10.0.0.1 docker0 172.17.0.1\n"),
-        ["error route gpu02: packets to gpu01 (10.0.0.1) leave by docker0, which leads to no other machine"]
+        ["error route gpu02: packets to gpu01 (10.0.0.1) leave by docker0, which reaches no other machine"]
     );
     assert_eq!(
         found("route 10.0.0.1 - RTNETLINK answers: Network is unreachable\n"),
@@ -852,7 +844,7 @@ fn the_network_between() {
     assert_eq!(found("strict eth0\nstrict wlan0\n"), Vec::<String>::new());
     assert_eq!(
         found("unresolved gpu02\n"),
-        ["warning names gpu02: its own host name gpu02 resolves to no address there"]
+        ["warning names gpu02: its host name gpu02 does not resolve to an address there"]
     );
     assert_eq!(
         found("mtu eth0 9000\n"),

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 /// The subcommands of `data`.
 #[derive(Debug, Subcommand)]
 pub enum Data {
-    /// Put a directory on every node, where ranks read it as /data/NAME
+    /// Copy a directory to every node, where ranks read it as /data/NAME
     #[command(after_help = PUSH)]
     Push(DataPush),
-    /// Show the data of the nodes, and whether they are the same
+    /// Show the data on the nodes, and whether they are the same everywhere
     #[command(after_help = STATUS)]
     Status,
     /// Remove pushed data from every node
@@ -24,7 +24,7 @@ pub struct DataPush {
     /// Directory to push
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
-    /// Name on the nodes; asks before it replaces other data [default: that of the directory]
+    /// Name on the nodes; asks before it replaces other data [default: the directory's name]
     #[arg(long = "as", value_name = "NAME")]
     pub name: Option<String>,
     /// Skip unreachable nodes [default: change nothing if there are any]
@@ -36,21 +36,18 @@ pub struct DataPush {
 }
 
 const PUSH: &str = "\
-Only files that a node lacks or has with other contents are sent, once where nodes can pass them on; what was deleted \
-here is deleted \
-there. Each node proves by hash that it has the same files. An interrupted push continues where it ended. Ignore files \
-do not apply. Asks, unless -y is given, before it replaces data of another directory. While jobs run, new data can be \
-added, \
-but no data changed.
+Sends only files that a node lacks or that differ there, and each only once where nodes can pass them on. Files that \
+were deleted here are deleted there. Each node proves by hash that it has the same files. An interrupted push \
+continues where it stopped. Ignore files do not apply. Asks before it replaces the data of another directory, unless \
+-y is given. While jobs run, data can be added but not changed.
 
 Examples:
   hvdctl data push ./imagenet
   hvdctl data push ./imagenet-2026 --as imagenet";
 
 const STATUS: &str = "\
-CHANGED are data of which others have changed files on the node, REMOVED those whose directory is gone; INCOMPLETE are \
-those whose \
-last push was interrupted. The next push of the directory corrects that.
+CHANGED: others have changed files on the node. REMOVED: the directory is gone. INCOMPLETE: the last push was \
+interrupted. The next push of the directory corrects all of these.
 
 Exit codes: 0 all nodes have the same data; 1 they differ; 3 some nodes cannot be reached; 4 none can.";
 

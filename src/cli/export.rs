@@ -11,11 +11,11 @@ use std::path::PathBuf;
 /// The subcommands of `export`.
 #[derive(Debug, Subcommand)]
 pub enum Export {
-    /// Print a job for Kubeflow's MPI operator, for horovodrun and mpirun
+    /// Print a job for Kubeflow's MPI operator (horovodrun, mpirun)
     Mpijob(ExportPods),
-    /// Print a job for Kubernetes' JobSet, for torchrun and env
+    /// Print a job for Kubernetes' JobSet (torchrun, env)
     Jobset(ExportPods),
-    /// Print a batch script for Slurm, for all launchers
+    /// Print a batch script for Slurm (all launchers)
     Sbatch(ExportSbatch),
 }
 
@@ -31,10 +31,10 @@ pub struct ExportedJob {
     /// How ranks are launched
     #[command(flatten)]
     pub launching: LauncherChoice,
-    /// Set a variable for the ranks: NAME=VALUE, or NAME for one whose value is not to be in the document
+    /// Set a variable for the ranks: NAME=VALUE, or NAME to keep the value out of the document
     #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable)]
     pub env: Vec<GivenVariable>,
-    /// Set the variables of this file for the ranks; only their names are in the document
+    /// Set the variables of this file for the ranks; only their names appear in the document
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub env_file: Option<PathBuf>,
     /// Name of the job [default: that of the project]
@@ -43,19 +43,19 @@ pub struct ExportedJob {
     /// Restart the job up to N times after a failure
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
-    /// Leave out `setup` and `build` of hvdctl.toml
+    /// Ignore `setup` and `build` in hvdctl.toml
     #[arg(long)]
     pub no_setup: bool,
-    /// Leave out settings without an equivalent [default: refuse those that change what the program finds]
+    /// Ignore settings without an equivalent [default: refuse those that change what the program finds]
     #[arg(long)]
     pub allow_missing: bool,
     /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Replace files that exist
+    /// Overwrite existing files
     #[arg(long)]
     pub force: bool,
-    /// Program to run [default: `command` in hvdctl.toml, else train.py or main.py]
+    /// Program to run [default: `command` in hvdctl.toml, otherwise train.py or main.py]
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<ProgramArgument>,
 }
@@ -67,10 +67,10 @@ pub struct ExportPods {
     /// What every exported job has
     #[command(flatten)]
     pub job: ExportedJob,
-    /// GPUs of each pod; 0: none [default: those of a node in the inventory]
+    /// GPUs per pod; 0: none [default: those of a node in the inventory]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(..=1024))]
     pub gpus_per_node: Option<u32>,
-    /// Most ranks of each pod [default: --gpus-per-node, else the slots of a node in the inventory]
+    /// Maximum number of ranks per pod [default: --gpus-per-node, otherwise the slots of a node in the inventory]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub slots: Option<u32>,
     /// Run only on nodes with this GPU, as nvidia-smi names it
@@ -79,7 +79,7 @@ pub struct ExportPods {
     /// Mount this PersistentVolumeClaim, which has the project, at /workspace [default: a ConfigMap]
     #[arg(long, value_name = "NAME")]
     pub pvc: Option<String>,
-    /// Put the project into the image, whose Dockerfile is printed
+    /// Put the project into the image, and print its Dockerfile
     #[arg(long, conflicts_with = "pvc")]
     pub project_in_image: bool,
     /// Name under which the image of the printed Dockerfile is pushed
@@ -88,7 +88,7 @@ pub struct ExportPods {
     /// Write the Dockerfile to this file [default: standard error]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub dockerfile: Option<PathBuf>,
-    /// Digest of the image, which pods then use whatever its name stands for later
+    /// Pin the image to this digest, whatever its name refers to later
     #[arg(long, value_name = "DIGEST", value_parser = digest)]
     pub pin: Option<String>,
 }
@@ -100,29 +100,28 @@ pub struct ExportSbatch {
     /// What every exported job has
     #[command(flatten)]
     pub job: ExportedJob,
-    /// Option of sbatch, passed on as it is: --sbatch=--exclude=node3; may be repeated
+    /// Option of sbatch, passed on unchanged: --sbatch=--exclude=node3; may be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true, value_parser = sbatch)]
     pub sbatch: Vec<String>,
     /// Place ranks slot by slot, or node by node
     #[arg(long, value_name = "BY", default_value = "slot")]
     pub map_by: MapBy,
-    /// Ask for only K GPUs (or tasks, without GPUs) of each node
+    /// Request only K GPUs (or tasks, without GPUs) per node
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub gpus_per_node: Option<u32>,
 }
 
 const PODS: &str = "\
-No node and no cluster is contacted. The comment at the top of the document has the commands that come before it is \
-applied, and the settings of the inventory that Kubernetes has no equivalent for; docs/guide/kubernetes.md has both as \
+Contacts no node and no cluster. The comment at the top of the document lists the commands to run before it is \
+applied, and the settings of the inventory that have no equivalent in Kubernetes; docs/guide/kubernetes.md has both as \
 a table.
 
-Exit codes: 0 written; 2 wrong usage, or what cannot be exported; 1 a file could not be written.";
+Exit codes: 0 written; 1 a file could not be written; 2 wrong usage, or the job cannot be exported.";
 
 const SBATCH: &str = "\
-No node is contacted. The script needs nothing of hvdctl: submit it in the project's directory, which all nodes must \
-share.
+Contacts no node. The script does not need hvdctl: submit it in the project's directory, which all nodes must share.
 
-Exit codes: 0 written; 2 wrong usage, or what cannot be exported; 1 a file could not be written.";
+Exit codes: 0 written; 1 a file could not be written; 2 wrong usage, or the job cannot be exported.";
 
 fn variable(text: &str) -> Result<GivenVariable, String> {
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));

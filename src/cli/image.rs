@@ -14,7 +14,7 @@ pub enum Image {
     /// Give all nodes the same image, without a registry
     #[command(after_help = PUSH)]
     Push(ImagePush),
-    /// Let every node pull an image from its registry, with this machine's login
+    /// Pull an image from its registry on every node, with this machine's login
     #[command(after_help = PULL)]
     Pull(ImagePull),
     /// Build the image that a project needs, and give it to all nodes
@@ -28,26 +28,25 @@ pub enum Image {
 /// Options of `image status`.
 #[derive(Debug, Args)]
 pub struct ImageStatus {
-    /// Image [default: that of the cluster]
+    /// Image [default: the cluster's]
     #[arg(value_name = "IMAGE")]
     pub name: Option<String>,
 }
 
 const STATUS: &str = "\
-Nodes of the same content have the same layers and environment; ids may differ between engines. LACKS counts the \
-layers that a \
-node lacks of the image that most nodes have.
+Nodes with the same CONTENT have the same layers and environment; ids may differ between engines. LACKS counts the \
+layers that a node lacks, compared with the image that most nodes have.
 
 Exit codes: 0 all nodes have the same image; 1 it is missing or differs; 3 some nodes cannot be reached; 4 none can.";
 
 /// Options of `image push`.
 #[derive(Debug, Args)]
 pub struct ImagePush {
-    /// Image [default: that of the cluster]
+    /// Image [default: the cluster's]
     #[arg(value_name = "IMAGE")]
     pub name: Option<String>,
     /// Node that has it, file of `docker save` (also compressed, a directory or `-`), or `local` for this machine's
-    /// engine [default: a selected node, else local]
+    /// engine [default: a selected node, otherwise local]
     #[arg(long, value_name = "NODE|FILE|local", value_hint = ValueHint::AnyPath)]
     pub from: Option<String>,
     /// Skip unreachable nodes [default: change nothing if there are any]
@@ -59,9 +58,8 @@ pub struct ImagePush {
 }
 
 const PUSH: &str = "\
-The engine of each node that lacks the image pulls it over the SSH connection from this process: only layers that it \
-does not \
-have, each verified by its digest. Nothing is installed, and nothing is left but the image.
+The engine of each node that lacks the image pulls it from this process over the SSH connection: only missing layers, \
+each verified by its digest. Nothing is installed, and nothing but the image is left behind.
 
 Examples:
   hvdctl image push
@@ -71,7 +69,7 @@ Examples:
 /// Options of `image pull`.
 #[derive(Debug, Args)]
 pub struct ImagePull {
-    /// Image [default: that of the cluster]
+    /// Image [default: the cluster's]
     #[arg(value_name = "IMAGE")]
     pub name: Option<String>,
     /// Skip unreachable nodes [default: change nothing if there are any]
@@ -95,7 +93,7 @@ Examples:
 /// Options of `image build`.
 #[derive(Debug, Args)]
 pub struct ImageBuild {
-    /// Project directory, whose hvdctl.toml says what to build [default: only OpenSSH is added]
+    /// Project directory; its hvdctl.toml defines what to build [default: only OpenSSH is added]
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: Option<PathBuf>,
     /// Time limit of each step
@@ -108,20 +106,19 @@ pub struct ImageBuild {
 
 const BUILD: &str = "\
 The commands of `setup` run one after the other in a container of the cluster's image on the master, as root, with the \
-inventory's \
-environment, in a directory with the project's `setup_files`. OpenSSH is installed first if the image lacks it. The \
-result is named \
-hvdctl/NAME:HASH; where it exists there is nothing to do. `train` builds and uses it by itself. -v shows the output.
+inventory's environment, in a directory with the project's `setup_files`. OpenSSH is installed first if the image \
+lacks it. The result is named hvdctl/NAME:HASH; if it exists, nothing is done. `train` builds and uses it \
+automatically. -v shows the output.
 
 hvdctl.toml:
   setup = [\"pip install -r requirements.txt\", \"apt-get update && apt-get install -y libsndfile1\"]
   setup_files = [\"requirements.txt\", \"mylib\"]    # files, directories and patterns
-  build = \"Dockerfile\"    # in place of the cluster's image; built on the master with what it copies of the project";
+  build = \"Dockerfile\"    # replaces the cluster's image; built on the master from project files";
 
 /// Options of `image prune`.
 #[derive(Debug, Args)]
 pub struct ImagePrune {
-    /// Remove also the newest image of each project
+    /// Also remove the newest image of each project
     #[arg(long)]
     pub all: bool,
     /// Whether it waits for locks
@@ -130,7 +127,6 @@ pub struct ImagePrune {
 }
 
 const PRUNE: &str = "\
-Removes the images hvdctl/NAME:HASH of this cluster that no container uses, but for the newest one of each project. \
-`train` and \
-`image build` build a missing one again. Images of other clusters stay, and those of an earlier hvdctl, which do not \
-name theirs.";
+Removes the images hvdctl/NAME:HASH of this cluster that no container uses, except the newest one of each project. \
+`train` and `image build` build a missing one again. Images of other clusters stay, as do images of earlier versions \
+of hvdctl, which do not record their cluster.";

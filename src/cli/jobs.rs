@@ -16,7 +16,7 @@ pub struct Jobs {
     /// Show only jobs that have not ended
     #[arg(short, long)]
     pub running: bool,
-    /// Show them on a screen of their own, every 2 s, until q is typed
+    /// Show them full screen, refreshed every 2 s, until q is pressed
     #[arg(short, long)]
     pub watch: bool,
 }
@@ -64,7 +64,7 @@ pub struct Logs {
     /// Show only these ranks, e.g. 0,3
     #[arg(long, value_name = "RANK", value_delimiter = ',')]
     pub rank: Vec<u32>,
-    /// Show only lines since then, by the nodes' clocks: 10m (ago), or a time like 2026-11-21T10:15:00Z
+    /// Show only lines since this time, by the nodes' clocks: 10m (ago), or 2026-11-21T10:15:00Z
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub since: Option<Since>,
     /// Show only lines that match this regular expression
@@ -93,10 +93,11 @@ pub struct Report {
     /// File to write [default: ID.html]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Replace a file that exists
+    /// Overwrite an existing file
     #[arg(long)]
     pub force: bool,
-    /// Draw the number in the first group of this regular expression, of every line of the ranks, e.g. 'loss ([0-9.]+)'
+    /// Plot the number in the first group of this regular expression, matched against every line of the ranks, e.g.
+    /// 'loss ([0-9.]+)'
     #[arg(long, value_name = "REGEX")]
     pub metric: Vec<Pattern>,
 }

@@ -13,22 +13,22 @@ const NEW: [&str; 11] =
 /// Options of `notebook`.
 #[derive(Debug, Args)]
 pub struct Notebook {
-    /// Project directory; uploaded to every node, and where JupyterLab starts
+    /// Project directory; uploaded to every node; JupyterLab starts in it
     #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
     /// What $HVDCTL_LAUNCH starts ranks with
     #[command(flatten)]
     pub launching: Launching,
-    /// Port of this machine [default: 8888, or the next one that is free]
+    /// Port on this machine [default: 8888, or the next free one]
     #[arg(long, value_name = "PORT")]
     pub port: Option<NonZeroU16>,
-    /// Open it in the browser of this machine
+    /// Open it in this machine's browser
     #[arg(long)]
     pub open: bool,
     /// Open a running notebook again, after its terminal or the connection was lost
     #[arg(long, value_name = "JOB", conflicts_with_all = NEW)]
     pub attach: Option<String>,
-    /// Leave what was written on the nodes: hvdctl fetch fetches it
+    /// Leave what was written on the nodes; `hvdctl fetch` fetches it later
     #[arg(long)]
     pub no_fetch: bool,
     /// Set a variable for the cells and ranks: NAME=VALUE, or NAME to pass its local value
@@ -44,7 +44,7 @@ pub struct Notebook {
     /// Name of the job
     #[arg(long, value_name = "NAME", default_value = "notebook", value_parser = name)]
     pub name: String,
-    /// Use the cluster's image as it is, and not that of `setup` and `build` in hvdctl.toml
+    /// Use the cluster's image as it is; ignore `setup` and `build` in hvdctl.toml
     #[arg(long)]
     pub no_setup: bool,
     /// Whether it waits for locks

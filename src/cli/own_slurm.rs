@@ -12,7 +12,7 @@ pub enum Slurm {
     Up(SlurmUp),
     /// Show its nodes and jobs
     Status,
-    /// Run a command of Slurm on the master: squeue, scancel, scontrol, sinfo
+    /// Run a Slurm command on the master: squeue, scancel, scontrol, sinfo
     #[command(after_help = EXEC)]
     Exec(SlurmExec),
     /// Remove Slurm from every node
@@ -23,10 +23,10 @@ pub enum Slurm {
 /// Options of `slurm up`.
 #[derive(Debug, Args)]
 pub struct SlurmUp {
-    /// Image with slurmctld, slurmd, munge and Python [default: the cluster's image and these]
+    /// Image with slurmctld, slurmd, munge and Python [default: the cluster's image with these added]
     #[arg(value_name = "IMAGE")]
     pub name: Option<String>,
-    /// Longest time that a step of building the image may take, e.g. 30m
+    /// Time limit for each step of building the image, e.g. 30m
     #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = humantime::parse_duration)]
     pub timeout: Duration,
     /// Whether it waits for locks
@@ -35,8 +35,9 @@ pub struct SlurmUp {
 }
 
 const UP: &str = "\
-From then on train, run and verify put their jobs into its queue, from whichever machine, and each begins when its nodes \
-are free, whether that machine is on or not. Among each other the nodes need the ports 6817, 6818 and 20000 to 32767.
+From then on, train, run and verify submit their jobs to its queue, from every machine. Each job starts when its nodes \
+are free, even if the machine that submitted it is off. The ports 6817, 6818 and 20000 to 32767 must be open between \
+the nodes.
 
 Examples:
   hvdctl slurm up
@@ -61,7 +62,7 @@ Examples:
 /// Options of `slurm down`.
 #[derive(Debug, Args)]
 pub struct SlurmDown {
-    /// Stop the jobs that run or wait in its queue [default: change nothing if there are any]
+    /// Stop running and queued jobs [default: change nothing if there are any]
     #[arg(long)]
     pub force: bool,
     /// Whether it waits for locks
@@ -70,4 +71,4 @@ pub struct SlurmDown {
 }
 
 const DOWN: &str =
-    "Removes its containers and its directory with the queue, and leaves its image and jobs that have ended.";
+    "Removes its containers and its directory with the queue. Keeps its image and the jobs that have ended.";

@@ -21,8 +21,8 @@ pub enum PoolCommand {
 
 const POOL: &str = "\
 A pool is a directory that several owners of nodes reach by ssh ([pool] in the inventory). `hvdctl grade --publish` \
-writes one signed file for each of your nodes there. The list shows the nodes of all members, and each file that is not \
-what a member has signed, with the reason. docs/reference/pool.md has the steps.";
+writes one signed file for each of your nodes there. The list shows the nodes of all members, and each file that does \
+not match what a member signed, with the reason. docs/reference/pool.md has the steps.";
 
 /// Options of `pool pick`.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ pub struct PoolPick {
     /// User to log in as on the nodes, also in the inventory [default: that of your SSH configuration]
     #[arg(long, value_name = "USER", value_hint = ValueHint::Username)]
     pub user: Option<String>,
-    /// Node that is the master and gets the cluster's private key, as NODE or OWNER/NODE [default: one of yours]
+    /// Node to use as the master, which gets the cluster's private key: NODE or OWNER/NODE [default: one of yours]
     #[arg(long, value_name = "NODE")]
     pub master: Option<String>,
     /// Print the nodes in the format of another tool, as hosts does [default: an inventory]
@@ -43,14 +43,13 @@ pub struct PoolPick {
 }
 
 const PICK: &str = "\
-Only nodes whose files are valid and whose grade is not F are candidates. hvdctl logs in to each, accepts no host key but \
-the published one, checks that root there has named the same owner, and measures the round trip to every other one. A \
-group is of one kind. A closer one (below 2 ms, below 20 ms, more) goes before better grades. Nothing is changed on any \
-node.
+Only nodes whose files are valid and whose grade is not F are candidates. hvdctl logs in to each, accepts no host key \
+but the published one, checks that root there has named the same owner, and measures the round trip to every other \
+one. A group is of one kind. Distance (below 2 ms, below 20 ms, more) takes precedence over grades. Nothing is changed \
+on any node.
 
-The master is a node of yours: its owner gets the cluster's private key, and so root in the workers of all others. \
-Name a \
-node whose owner you trust with that by --master, if it shall be another one.
+The master is a node of yours, because its owner gets the cluster's private key, and with it root in the workers of \
+all others. To use another master, name a node whose owner you trust with that: --master.
 
 Exit codes: 0 picked; 1 no group has a master and enough slots.
 

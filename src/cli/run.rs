@@ -16,17 +16,17 @@ use std::time::Duration;
 /// What starts and connects the ranks.
 #[derive(Debug, Clone, Args)]
 pub struct LauncherChoice {
-    /// What starts the ranks [default: `launcher` in hvdctl.toml, else slurm.launcher under Slurm, else
-    /// cluster.launcher, horovodrun]
+    /// What starts the ranks [default: `launcher` in hvdctl.toml, otherwise slurm.launcher under Slurm, otherwise
+    /// cluster.launcher, otherwise horovodrun]
     #[arg(long, value_name = "LAUNCHER")]
     pub launcher: Option<LauncherName>,
     /// Horovod's controller, which connects the ranks [default: cluster.controller]
     #[arg(long, value_name = "CONTROLLER")]
     pub controller: Option<Controller>,
-    /// The same as --controller gloo
+    /// Same as --controller gloo
     #[arg(long, conflicts_with_all = ["controller", "mpi"])]
     pub gloo: bool,
-    /// The same as --controller mpi
+    /// Same as --controller mpi
     #[arg(long, conflicts_with = "controller")]
     pub mpi: bool,
 }
@@ -37,7 +37,7 @@ pub struct Launching {
     /// What starts and connects the ranks
     #[command(flatten)]
     pub choice: LauncherChoice,
-    /// Option of sbatch, passed on as it is: --sbatch=--exclude=node3; may be repeated
+    /// Option of sbatch, passed on unchanged: --sbatch=--exclude=node3; may be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true, value_parser = sbatch)]
     pub sbatch: Vec<String>,
 }
@@ -67,7 +67,7 @@ pub struct Running {
     /// Place ranks slot by slot, or node by node
     #[arg(long, value_name = "BY", default_value = "slot")]
     pub map_by: MapBy,
-    /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are
+    /// Bind each rank to cores of its node [default: cluster.bind, otherwise numa where GPUs and several NUMA nodes are
     /// known]
     #[arg(long, value_name = "BIND")]
     pub bind: Option<Bind>,
@@ -83,16 +83,17 @@ pub struct Running {
     /// Restart the job up to N times after a failure, on the nodes that answer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
-    /// When nodes leave or join an elastic job (-np MIN:MAX) [default: in-place with horovodrun and Gloo, else restart]
+    /// What to do when nodes leave or join an elastic job (-np MIN:MAX) [default: in-place with horovodrun and Gloo,
+    /// otherwise restart]
     #[arg(long, value_name = "MODE")]
     pub elastic: Option<ElasticMode>,
-    /// How often nodes may leave or join while ranks continue in place [default: without limit]
+    /// How often nodes may leave or join while ranks continue in place [default: no limit]
     #[arg(long, value_name = "N")]
     pub reset_limit: Option<u32>,
     /// End the job when a rank makes no progress for this long; 0s: only warn [default: cluster.stall_timeout_s, 0s]
     #[arg(long, value_name = "SPAN", value_parser = whole_seconds)]
     pub stall_timeout: Option<Duration>,
-    /// Keep at most this much output on each node, e.g. 512m or 2g; the oldest lines go first [default: all]
+    /// Keep at most this much output on each node, e.g. 512m or 2g; the oldest lines are dropped first [default: all]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub log_max: Option<u64>,
     /// Keep every state of progress bars in the log [default: the newest one, at most once a second]
@@ -176,7 +177,7 @@ impl LauncherChoice {
         let has_controller = self.controller.is_some() || self.gloo || self.mpi;
         if has_controller && !launcher.has_controller() {
             return Err(Error::usage(
-                format!("--controller is for horovodrun, and the launcher is {launcher}"),
+                format!("--controller is for horovodrun, but the launcher is {launcher}"),
                 "leave out --controller, or use --launcher horovodrun",
             ));
         }
@@ -210,13 +211,13 @@ impl Running {
         };
         if ranks.is_none_or(|ranks| ranks.min.is_none()) {
             return Err(Error::usage(
-                format!("{option} is for elastic jobs, and this one has a fixed number of ranks"),
+                format!("{option} is for elastic jobs, but this one has a fixed number of ranks"),
                 format!("leave out {option}, or use -np MIN:MAX"),
             ));
         }
         if self.reset_limit.is_some() && self.elastic == Some(ElasticMode::Restart) {
             return Err(Error::usage(
-                "--reset-limit counts changes in place, and --elastic restart starts all ranks again",
+                "--reset-limit counts changes in place, but --elastic restart starts all ranks again",
                 "leave out one of them",
             ));
         }
@@ -242,14 +243,14 @@ pub struct Verify {
     /// Place ranks slot by slot, or node by node
     #[arg(long, value_name = "BY", default_value = "slot")]
     pub map_by: MapBy,
-    /// Bind each rank to cores of its node [default: cluster.bind, else numa where GPUs and several NUMA nodes are
+    /// Bind each rank to cores of its node [default: cluster.bind, otherwise numa where GPUs and several NUMA nodes are
     /// known]
     #[arg(long, value_name = "BIND")]
     pub bind: Option<Bind>,
     /// Also check every collective operation in every type, and the GPUs with DCGM, if it is installed
     #[arg(long)]
     pub full: bool,
-    /// Seconds that the job may take
+    /// Time limit of the job in seconds
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: u64,
     /// What is done for a cluster that is not set up
@@ -281,13 +282,13 @@ pub struct Train {
     /// Fetch what the job wrote to /workspace into this directory at the end, also if it failed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["detach", "dry_run"])]
     pub fetch: Option<PathBuf>,
-    /// Use the cluster's image as it is, and not that of `setup` and `build` in hvdctl.toml
+    /// Use the cluster's image as it is; ignore `setup` and `build` in hvdctl.toml
     #[arg(long)]
     pub no_setup: bool,
     /// Options of the job
     #[command(flatten)]
     pub running: Running,
-    /// Program to run [default: `command` in hvdctl.toml, else train.py or main.py]
+    /// Program to run [default: `command` in hvdctl.toml, otherwise train.py or main.py]
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<ProgramArgument>,
     /// Whether it waits for locks
@@ -341,7 +342,7 @@ mod tests {
                 "2",
                 horovodrun,
                 gloo,
-                "--elastic is for elastic jobs, and this one has a fixed number",
+                "--elastic is for elastic jobs, but this one has a fixed number",
             ),
             (&["--reset-limit", "3"], "2", horovodrun, gloo, "--reset-limit is for elastic jobs"),
             (&["--elastic", "in-place"], "1:2", horovodrun, mpi, "--elastic needs horovodrun with Gloo"),

@@ -28,11 +28,10 @@ Examples:
   hvdctl exec -c -- python -c 'import torch; print(torch.__version__)'
   hvdctl exec --root --on '!node1' -- sh -c 'df -h /opt | tail -n 1'
 
-What a program changes in a container is lost with it: `setup` in a project's hvdctl.toml is for packages (hvdctl \
-image build).
-Equal output of several nodes is shown once. The program has an empty standard input, and is ended when hvdctl ends. \
-At most \
-1 MiB of each node's output is shown, with a note if there was more.
+Changes that a program makes in a container are lost with it. Install packages with `setup` in a project's hvdctl.toml \
+(hvdctl image build).
+Equal output of several nodes is shown once. The program's standard input is empty, and it is stopped when hvdctl \
+exits. At most 1 MiB of each node's output is shown, with a note if there was more.
 
 Exit codes: the largest of all nodes; 124 if the time limit was exceeded; 125 if hvdctl itself or a node failed.";
 
@@ -45,19 +44,19 @@ pub struct Shell {
 }
 
 const SHELL: &str = "\
-Without NODE it is the hmaster of the newest running job, or else a new container like it, with the cluster's keys, a \
-hostfile \
-and an ssh that knows the workers; it is removed at the end:
+Without NODE, the shell runs in the hmaster of the newest running job, or else in a new container like it, which is \
+removed at the end. The container has the cluster's keys, a hostfile and an ssh that knows the workers:
   horovodrun -np 2 -p 12345 -hostfile /root/hostfile python train.py
 
-What you install in it is lost with it: `setup` in a project's hvdctl.toml is for packages (hvdctl image build).
+What you install in a container is lost with it. Install packages with `setup` in a project's hvdctl.toml (hvdctl \
+image build).
 
 Exit codes: that of the shell; 2 without a terminal; 125 if hvdctl itself failed.";
 
 /// Options of `status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// How it is printed
+    /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: StatusFormat,
 }
@@ -91,12 +90,10 @@ pub struct Fetch {
 const FETCH: &str = "\
 Fetches files that are new or changed in the project's directory on the job's nodes: outputs and checkpoints. After an \
 interruption the same command fetches what is missing. If nodes wrote different contents under one name, the file of \
-rank 0's \
-node gets the name, and the others are in DIR/NODE.
+rank 0's node keeps the name, and the others go to DIR/NODE.
 
-What a job wrote elsewhere in its containers, --from-container fetches: the newest container with such files is kept \
-on each \
-node. The worker that jobs share has them until it is recreated.
+--from-container fetches what a job wrote elsewhere in its containers. Each node keeps the newest container with such \
+files; a worker that jobs share keeps them until it is recreated.
 
 Examples:
   hvdctl fetch                       # the newest job, into ./NAME-ID
@@ -131,13 +128,13 @@ The nodes are contacted only for --best and slurm-conf, or if the inventory does
 pub enum Format {
     /// For horovodrun -H: node1:1,node2:1
     Horovod,
-    /// For mpirun and horovodrun -hostfile: node1 slots=1, a line each
+    /// For mpirun and horovodrun -hostfile: node1 slots=1, one line each
     Mpi,
-    /// For ssh -F: a Host for each node
+    /// For ssh -F: one Host for each node
     Ssh,
     /// For a shell: export HVDCTL_HOSTS=..., and others
     Env,
-    /// For deepspeed --hostfile: node1 slots=1, a line each
+    /// For deepspeed --hostfile: node1 slots=1, one line each
     Deepspeed,
     /// For PyTorch: the torchrun command of each node
     Torchrun,

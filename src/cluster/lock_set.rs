@@ -111,7 +111,7 @@ impl LockSet {
                 LockAnswer::Busy(lease) if lease.id == id => {
                     let cause = "another node of this command has the same directory for its lock";
                     return Err(NodeError::failed(&member.node.name, "lock the node", cause)
-                        .hint("set cluster.state_dir to a directory on a disk of each node's own"));
+                        .hint("set cluster.state_dir to a directory on a local disk of each node"));
                 }
                 LockAnswer::Busy(lease) => return Ok(Some((member.node.name, lease))),
             }

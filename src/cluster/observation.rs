@@ -84,8 +84,8 @@ impl ObservedNode {
                 return NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image")
                     .kind(ErrorKind::ImageMissing)
                     .hint(
-                        "hvdctl image push takes it from a node that has it; train and image build make that of a \
-                        project again",
+                        "hvdctl image push copies it from a node that has it; train and image build rebuild a \
+                         project's image",
                     );
             }
             let hint = format!(

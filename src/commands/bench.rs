@@ -133,7 +133,7 @@ async fn observe_after(context: &Context) -> Result<Option<Vec<ObservedNode>>, E
         Ok(after) => {
             check_unallocated(&after).inspect_err(|_| {
                 events.note(
-                    "a job has started during the measurement: what was measured is neither judged nor kept for later \
+                    "a job started during the measurement: the results are neither judged nor kept for later \
                      benchmarks",
                 );
             })?;
@@ -143,7 +143,8 @@ async fn observe_after(context: &Context) -> Result<Option<Vec<ObservedNode>>, E
         Err(Error::Nodes { failed, .. } | Error::Unreachable(failed)) => {
             failed.into_iter().for_each(|error| events.warn(error));
             events.warn(
-                "cannot tell whether a job has started during the measurement: it is not kept for later benchmarks",
+                "cannot tell whether a job started during the measurement: the results are not kept for later \
+                 benchmarks",
             );
             Ok(None)
         }

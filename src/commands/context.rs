@@ -88,7 +88,7 @@ impl Context {
             return Ok(self.yes);
         }
         let minutes = ANSWER_LIMIT.as_secs() / 60;
-        let question = format!("{question} No answer within {minutes} minutes is no. [y/N] ");
+        let question = format!("{question} No answer within {minutes} minutes counts as no. [y/N] ");
         let asking = self.session.cancellation.run(terminal::ask(&self.events, &question, Echo::Shown));
         match timeout(ANSWER_LIMIT, asking).await {
             Ok(answer) => Ok(matches!(answer?.trim(), "y" | "Y" | "yes")),

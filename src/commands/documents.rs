@@ -911,7 +911,7 @@ fn tools_made(all: &mut Made) {
     fetched.items.push((item, false));
     fetched.failed.push(full("node2"));
     all.add("fetch", fetch::outcome(&fetched));
-    let missing = vec!["node2: nothing that it recorded was read: Connection refused".to_owned()];
+    let missing = vec!["node2: its records were not read: Connection refused".to_owned()];
     let (job, file) = ("20261121-120304-k7qd".to_owned(), "20261121-120304-k7qd.html".to_owned());
     all.add("top-end", top::ended(Some(JobState::Succeeded)));
     all.add("report", report::outcome(report::ReportDocument { job, file, bytes: 81_234, missing }));
@@ -925,7 +925,7 @@ fn tools_made(all: &mut Made) {
     let exported = || Exported {
         name: "digits".to_owned(),
         text: "kind: MPIJob\n".to_owned(),
-        missing: vec!["node1: address: each pod gets an address of its own".to_owned()],
+        missing: vec!["node1: address: each pod gets its own address".to_owned()],
         warnings: Vec::new(),
         commands: vec!["kubectl apply --validate=strict -f FILE".to_owned()],
     };

@@ -37,7 +37,7 @@ const DRAIN: &str = concat!(include_str!("../scripts/job/directory.sh"), include
 /// Nodes that `--on` names.
 pub fn check(global: &Global) -> Result<(), Error> {
     match global.on {
-        Some(_) => Err(Error::usage("drain takes its nodes as arguments and not with --on", "hvdctl drain NODE…")),
+        Some(_) => Err(Error::usage("drain takes its nodes as arguments, not with --on", "hvdctl drain NODE…")),
         None => Ok(()),
     }
 }

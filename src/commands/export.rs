@@ -32,7 +32,7 @@ pub struct ExportDocument {
     pub file: Option<String>,
     /// What has no equivalent there.
     pub missing: Vec<String>,
-    /// The commands with which it is submitted.
+    /// The commands that submit it.
     pub commands: Vec<String>,
     /// The Dockerfile of its image; null if that is the cluster's.
     pub dockerfile: Option<String>,
@@ -43,7 +43,7 @@ pub fn run(options: &Export, global: &Global, events: &Events) -> Result<Outcome
     let job = options.job();
     job.output.as_deref().map_or(Ok(()), |file| output_file::check("-o", file, job.force))?;
     if global.scheduler.is_some() {
-        return Err(Error::usage("export starts nothing, and takes no --scheduler", "leave out --scheduler"));
+        return Err(Error::usage("export starts nothing, and does not take --scheduler", "leave out --scheduler"));
     }
     let target = without_contact(global, events)?;
     let root = project::find(&job.project)?;
@@ -138,7 +138,7 @@ fn check_dockerfile(pods: &ExportPods, root: &Path, has_one: bool) -> Result<(),
     let same = |other: &Path| output_file::is_same(file, other);
     let build = ProjectFile::read(root)?.build.map(|build| root.join(build));
     let why = match has_one {
-        false => "the job uses the cluster's image, and there is no Dockerfile",
+        false => "the job uses the cluster's image, so there is no Dockerfile",
         true if pods.job.output.as_deref().is_some_and(same) => "-o and --dockerfile name the same file",
         true if build.as_deref().is_some_and(same) => "--dockerfile names the project's own Dockerfile",
         true => return Ok(()),
@@ -152,8 +152,8 @@ fn for_slurm(options: &cli::ExportSbatch, root: &Path, target: Target, is_on: bo
     let ProjectFile { build, setup, .. } = ProjectFile::read(root)?;
     if !job.no_setup && (build.is_some() || setup.is_some()) {
         return Err(Error::usage(
-            "the project has `setup` or `build` in hvdctl.toml, and Slurm starts processes without an image",
-            "--no-setup, with slurm.activate in the inventory for what it needs",
+            "the project has `setup` or `build` in hvdctl.toml, but Slurm starts processes without an image",
+            "use --no-setup, and set up what it needs with slurm.activate in the inventory",
         ));
     }
     if is_on && target.inventory.slurm.is_some() {

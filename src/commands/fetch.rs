@@ -28,7 +28,7 @@ pub struct FetchDocument {
     pub directory: String,
     /// All files and links that the job wrote.
     pub files: Vec<FetchedFile>,
-    /// The nodes that did not give everything.
+    /// The nodes from which not everything was fetched.
     pub nodes: Vec<NodeEntry<NoDetails>>,
 }
 

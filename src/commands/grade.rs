@@ -31,7 +31,7 @@ use serde::Serialize;
 pub struct GradeDocument {
     /// The nodes.
     pub nodes: Vec<NodeEntry<GradedNode>>,
-    /// Why `--publish` did not write a file of each graded node; null if it did, and without it.
+    /// Why `--publish` did not write a file for each graded node; null if it did, and without `--publish`.
     pub publish_error: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct GradedNode {
     pub score: Option<f64>,
     /// Why the score is not 1, the heaviest reason first.
     pub reasons: Vec<String>,
-    /// The scores that it is the weighted mean of.
+    /// The scores of which it is the weighted mean.
     pub areas: Areas,
     /// How many recorded checks, benchmarks and jobs the grade rests on.
     pub evidence: u32,
@@ -146,7 +146,7 @@ pub(super) fn outcome(
         Ok(publication) => {
             let published = match nodeset::fold(&publication.unpublished) {
                 none if none.is_empty() => Ok(()),
-                nodes => Err(Error::check(format!("{nodes} not published"), "the warnings above say why")),
+                nodes => Err(Error::check(format!("{nodes} not published"), "see the warnings above")),
             };
             (publication, published)
         }

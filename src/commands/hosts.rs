@@ -25,7 +25,7 @@ pub struct HostsDocument {
     pub text: String,
     /// The nodes.
     pub nodes: Vec<NodeEntry<HostsNode>>,
-    /// Why these; null without `--best`.
+    /// Why these nodes were chosen; null without `--best`.
     pub best: Option<Choice>,
 }
 

@@ -35,8 +35,8 @@ pub async fn run(command: &Image, context: &Context) -> Result<Outcome, Error> {
 fn image_name<'a>(named: Option<&'a str>, target: &'a Target) -> Result<&'a str, Error> {
     let Some(image) = named else { return Ok(&target.cluster().image) };
     IMAGE.read(image).map_err(|why| {
-        let message = format!("{} is no name of an image: {why}", nodeset::printable(image));
-        Error::usage(message, "name it as docker images does")
+        let message = format!("{} is not a valid image name: {why}", nodeset::printable(image));
+        Error::usage(message, "use a name that docker images shows")
     })?;
     Ok(image)
 }

@@ -106,7 +106,7 @@ impl InventoryFile {
 
 /// Why it matters who can change a file.
 const WHY: &str =
-    "who can change it chooses the machines that get your project and your secrets, and what ssh runs here";
+    "anyone who can change it chooses the machines that get your project and your secrets, and what ssh runs here";
 
 fn refusal(shown: &str, writer: &ForeignWriter, instead: &str) -> Error {
     let without_modes = if writer.is_everybody() { format!("; {WITHOUT_MODES}") } else { String::new() };
@@ -124,5 +124,5 @@ fn warn_once(text: &str, command: &str, events: &Events) {
         // without it the next command warns again
         let _ = fs::create_dir_all(&directory).and_then(|()| fs::write(mark, ""));
     }
-    events.warn(Message::from(format!("{text}: {WHY}")).hint(format!("{command}, unless they are to change it")));
+    events.warn(Message::from(format!("{text}: {WHY}")).hint(format!("{command}, unless they are meant to change it")));
 }

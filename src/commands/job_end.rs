@@ -25,7 +25,7 @@ pub struct JobEnd {
     pub code: u8,
     /// How the job ended; `running` with `--detach`.
     pub job: JobOutcome,
-    /// With `--fetch`: what was fetched; null if no node could be asked.
+    /// With `--fetch`: what was fetched; null if no node could be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fetched: Option<Option<Document<FetchDocument>>>,
 }
@@ -78,7 +78,7 @@ fn report_failure(
 ) -> Result<(), Error> {
     if !job.silent.is_empty() {
         let nodes = nodeset::fold(&job.silent);
-        let message = format!("no answer from {nodes} at the end of the job: ranks may still run there");
+        let message = format!("no answer from {nodes} at the end of the job: ranks may still be running there");
         events.warn(Message::from(message).hint("hvdctl doctor --fix"));
     }
     if let Some(root_cause) = &job.root_cause {

@@ -133,7 +133,7 @@ pub(super) fn stopped(id: &str, state: JobState, silent: Vec<String>) -> Outcome
     let verdict = if silent.is_empty() { Verdict::Done } else { Verdict::Partly };
     if !silent.is_empty() {
         let nodes = nodeset::fold(&silent);
-        text.push_str(&format!("no answer from {nodes}: ranks may still run there (hvdctl doctor --fix)\n"));
+        text.push_str(&format!("no answer from {nodes}: ranks may still be running there (hvdctl doctor --fix)\n"));
     }
     Outcome::new(verdict, text, StopDocument { job: id.to_owned(), changed: true, state: Some(state), silent })
 }

@@ -32,7 +32,7 @@ const NOTEBOOK: &str = include_str!("../scripts/notebook/notebook.py");
 const SERVER: &str = include_str!("../scripts/notebook/server.py");
 const TUNNEL: &str = include_str!("../scripts/node/tunnel.py");
 const WITHOUT_JUPYTER: &str =
-    "add this line to hvdctl.toml of the project: setup = [\"python3 -m pip install jupyterlab\"]";
+    "add this line to the project's hvdctl.toml: setup = [\"python3 -m pip install jupyterlab\"]";
 
 /// `notebook`.
 pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outcome, Error> {
@@ -118,7 +118,7 @@ async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
     let nodes: Vec<_> = plan.hosts.observed().cloned().collect();
     if !context.is_direct && slurm::is_up(&nodes, target.cluster())? {
         return Err(Error::usage(
-            "the cluster's own Slurm chooses the nodes of a job, and a notebook needs them at once",
+            "the cluster's own Slurm chooses the nodes of a job, but a notebook needs them at once",
             "bypass it with --scheduler ssh, or end it with hvdctl slurm down",
         ));
     }
@@ -126,7 +126,7 @@ async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
     if master.ranks == 0 {
         let name = master.observed.name();
         return Err(Error::usage(
-            format!("{name} launches the job, JupyterLab runs there, and it is not selected"),
+            format!("{name} launches the job and runs JupyterLab, but it is not selected"),
             format!("add {name} to --on, or select one node"),
         ));
     }

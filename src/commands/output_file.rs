@@ -20,7 +20,7 @@ pub(super) fn check(option: &str, file: &Path, force: bool) -> Result<(), Error>
     // with root's rights a device would be replaced as well
     if file.exists() && !file.is_file() {
         let name = quote::readable(&file.display().to_string());
-        return Err(Error::usage(format!("{name} is no regular file"), format!("name another file with {option}")));
+        return Err(Error::usage(format!("{name} is not a regular file"), format!("name another file with {option}")));
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ pub struct PoolEntry {
     pub state: FileState,
     /// Why it is not valid, or null.
     pub reason: Option<String>,
-    /// What its owner has signed; null if nothing in it can be believed.
+    /// What its owner has signed; null if nothing in it can be trusted.
     pub node: Option<PoolNode>,
 }
 

@@ -37,7 +37,7 @@ pub struct NodeStatus {
     /// The version of the engine; null if it does not answer, and then `worker` and `image` are null, too, or with
     /// `runtime = "process"`, where there are neither engines nor images.
     pub engine: Option<String>,
-    /// Which engine it is; null as `engine`.
+    /// The name of the engine; null if `engine` is null.
     pub engine_name: Option<EngineName>,
     /// The status of the worker, as in the column WORKER in [cluster.md](cluster.md#status).
     pub worker: Option<WorkerStatus>,

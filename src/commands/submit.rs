@@ -32,9 +32,9 @@ const HANGUP: u8 = 1;
 pub fn check_command(cluster: &Cluster, command: &Description) -> Result<(), Error> {
     if cluster.is_scheduled() && !command.is_for_slurm {
         return Err(Error::usage(
-            "Slurm starts what a job needs: there are no workers, keys, locks and free nodes to look after, and this \
-             command is for these",
-            format!("there are {FOR_SLURM}; else: --scheduler ssh"),
+            "this command manages workers, keys, locks or nodes; under Slurm there is nothing to manage, because Slurm \
+             starts what a job needs",
+            format!("use {FOR_SLURM}; or bypass Slurm with --scheduler ssh"),
         ));
     }
     Ok(())

@@ -36,7 +36,7 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
             return under_slurm(inventory.under_slurm(), global, events).await;
         }
         if is_scheduled {
-            return Err(Error::usage("--scheduler ssh needs nodes, and the inventory has no [[node]]", "add them"));
+            return Err(Error::usage("--scheduler ssh needs nodes, but the inventory has no [[node]]", "add them"));
         }
         let target = Target::new(inventory, global.on.as_deref())?;
         let sudo = sudo(&target.inventory).await?;
@@ -138,7 +138,7 @@ async fn home(target: &Target, fleet: &Fleet, events: &Events) -> Result<String,
     if home.starts_with('/') && home.chars().all(is_plain) {
         return Ok(home);
     }
-    let cause = format!("{} is no path of letters, digits, `_`, `.`, `@`, `+` and `-`", quote::readable(&home));
+    let cause = format!("{} is not a path of letters, digits, `_`, `.`, `@`, `+` and `-`", quote::readable(&home));
     let hint = "set slurm.state_dir to another directory that all nodes share";
     Err(NodeError::failed(&member.node.name, operation, cause).hint(hint).into())
 }

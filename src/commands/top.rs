@@ -34,11 +34,11 @@ pub async fn run(options: &Top, context: &Context) -> Result<Outcome, Error> {
     let job = match &options.job {
         Some(name) => list.find_readable(Some(name), Newest::Program)?,
         None => list.newest_running().map(|(job, ..)| job).ok_or_else(|| {
-            Error::check("no job runs", "hvdctl jobs lists those that ended, and hvdctl report shows one")
+            Error::check("no job is running", "hvdctl jobs lists those that ended, and hvdctl report shows one")
         })?,
     };
     if job.waits_for_nodes() {
-        return Err(Error::check(format!("job {} waits for its nodes", job.id), "hvdctl jobs says why"));
+        return Err(Error::check(format!("job {} waits for its nodes", job.id), "hvdctl jobs shows why"));
     }
     if job.is_over() {
         return Err(over(job));

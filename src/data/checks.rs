@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 /// # Errors
 /// If they cannot, with this hint.
 pub fn check_name(name: &str, hint: &str) -> Result<(), Error> {
-    let wrong = |why| Error::usage(format!("{} is no name of data: {why}", printable(name)), hint);
+    let wrong = |why| Error::usage(format!("{} is not a valid name for data: {why}", printable(name)), hint);
     NAME.read(name).map(drop).map_err(wrong)
 }
 

@@ -106,7 +106,7 @@ impl<W: Write> Write for Skip<W> {
 /// # Errors
 /// If the streams break, or it is no parcel.
 pub fn unpack(head: &[u8], contents: &mut dyn Read, out: &mut dyn Write) -> io::Result<()> {
-    let wrong = || io::Error::other("what other machines sent is no parcel of data");
+    let wrong = || io::Error::other("other machines sent something that is not a parcel of data");
     let mut input = BufReader::with_capacity(BLOCK, contents);
     let (line, texts) = str::from_utf8(head).ok().and_then(|head| head.split_once('\n')).ok_or_else(wrong)?;
     let length = line.split_once(' ').and_then(|(records, _)| records.parse().ok());

@@ -166,7 +166,7 @@ pub struct DataOnNode {
     pub hash: Option<String>,
     /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub size: u64,
     /// Seconds since the push.
     pub age: Option<u64>,
@@ -207,7 +207,7 @@ impl Data {
             (if links.len() == 1 { "leads" } else { "lead" }, if links.len() > NAMED { ", …" } else { "" });
         let note = (!links.is_empty()).then(|| {
             let (links, named) = (count(links.len(), "link"), named.join(", "));
-            format!("{links} {lead} out of the data, and what is there is not pushed: {named}{more}")
+            format!("{links} {lead} out of the data; files outside it are not pushed: {named}{more}")
         });
         self.files.notes.iter().cloned().chain(note).collect()
     }
@@ -320,7 +320,7 @@ impl NodeData<'_> {
             return Ok(());
         }
         let cause = format!(
-            "they take {}, and {} has {} free: {} are missing",
+            "they need {}, but {} has only {} free: {} are missing",
             human(needed),
             self.cluster.data_dir,
             human(free),
@@ -444,7 +444,7 @@ impl NodeData<'_> {
         let needed = change.needed(&data.files).saturating_add(length);
         if needed > state.free {
             let (needed, free) = (human(needed), human(state.free));
-            let cause = format!("{} has {free} free, and it takes {needed}", self.cluster.data_dir);
+            let cause = format!("{} has only {free} free, but {needed} are needed", self.cluster.data_dir);
             return Err(NodeError::failed(node, operation, cause));
         }
         if let Some(cause) = too_many("they are", change.sent.count() as u64, state.inodes, &self.cluster.data_dir) {
@@ -499,7 +499,7 @@ impl NodeData<'_> {
 
     fn no_space(&self, error: NodeError) -> NodeError {
         error.kind(ErrorKind::NoSpace).hint(format!(
-            "free space below {} on the node (df -h; df -i where only files are too many), or set cluster.data_dir to \
+            "free space below {} on the node (df -h, or df -i if there are too many files), or set cluster.data_dir to \
              a larger disk; files that have arrived are not sent again",
             self.cluster.data_dir
         ))

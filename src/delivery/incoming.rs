@@ -183,7 +183,7 @@ impl Writer {
         let (file, offset, mut hasher) = (Arc::clone(&self.blob.file), self.offset, self.hasher.clone());
         let count = bytes.len() as u64;
         if count > self.blob.length - offset {
-            return Err(io::Error::other("there are more bytes than the blob has"));
+            return Err(io::Error::other("more bytes arrived than the blob has"));
         }
         let write = move || {
             file.write_all_at(&bytes, offset)?;

@@ -59,17 +59,17 @@ impl SourceChoice {
         }
         if from.starts_with("docker://") {
             return Err(Error::usage(
-                format!("--from {}: a registry is no source of a push", nodeset::printable(from)),
+                format!("--from {}: a push cannot copy from a registry", nodeset::printable(from)),
                 "hvdctl image pull IMAGE lets every node pull it",
             ));
         }
         if NOTATIONS.iter().any(|notation| from.starts_with(notation)) {
             return Err(Error::usage(
-                format!("--from {}: it takes the file or directory alone", nodeset::printable(from)),
-                "leave out what is before the colon, and the tag behind the path",
+                format!("--from {}: it takes only the file or directory", nodeset::printable(from)),
+                "leave out what is before the colon, and the tag after the path",
             ));
         }
-        let message = format!("--from {}: there is no node and no file of this name", nodeset::printable(from));
+        let message = format!("--from {}: no node or file has this name", nodeset::printable(from));
         Err(Error::usage(message, "name a node of the inventory, a file of docker save, or local"))
     }
 
@@ -109,7 +109,7 @@ impl Origin {
     /// Returns this machine's engine, or why it gives no image.
     pub async fn here(image: &str, site: Site<'_>) -> Result<Origin, String> {
         let name = Some(host_name()).filter(|name| !name.is_empty()).unwrap_or("localhost".into());
-        let unusable = |cause: String| format!("this machine's engine cannot be asked: {cause}");
+        let unusable = |cause: String| format!("this machine's engine cannot be queried: {cause}");
         let asking = async {
             let target = Target::new(Inventory::local(&name, image), None)?;
             // an engine that is not installed here is no failure of a node

@@ -88,8 +88,10 @@ impl ProjectBuild<'_> {
         if found[0].is_none() {
             events.phase(Phase::BuildingImage { image: ensured.image.clone() });
             if let Some(step) = self.recipe.setup.editable() {
-                let gone =
-                    format!("this installs a package by its files in {DIRECTORY}, which are removed after the build");
+                let gone = format!(
+                    "this installs a package that refers to its files in {DIRECTORY}, which are removed after the \
+                     build"
+                );
                 events.warn(format!("setup: {}: {gone}\n  hint: leave out -e", printable(step)));
             }
             let env = environment(&first.member.node, &mut ensured.env_files)?;

@@ -34,8 +34,9 @@ pub async fn pull(name: &str, nodes: NodeResults<Member>, site: Site<'_>) -> Res
         let engine = member.engine().await?;
         let before = engine.image(name).await?;
         image::pull(name, &login, &member, events).await?;
-        let missing =
-            || NodeError::failed(&node, &format!("pull the image {name}"), "the engine does not have it afterwards");
+        let missing = || {
+            NodeError::failed(&node, &format!("pull the image {name}"), "the engine does not have it after the pull")
+        };
         let image = engine.image(name).await?.ok_or_else(missing)?;
         session.progress.record(&node, format!("pulled {name}"));
         session.progress.done(&node);
@@ -66,7 +67,9 @@ pub async fn login<'a>(
     let others: Vec<&str> = nodes.filter(|node| node.owner.is_some()).map(|node| node.name.as_str()).collect();
     if login.credentials.is_some() && !others.is_empty() {
         let others = nodeset::fold(&others);
-        events.note(format!("{others}: pulling {image} without your login to the registry, as another owner's"));
+        events.note(format!(
+            "{others}: pulling {image} without your login to the registry, which other owners' nodes do not get"
+        ));
     }
     Ok(login)
 }

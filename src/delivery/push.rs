@@ -180,8 +180,8 @@ pub async fn expose(member: &Member, port: u16, what: &str) -> Result<Exposed, N
     let lines = String::from_utf8_lossy(&lines);
     Err(match lines.trim() {
         "" => refused.hint(
-            "`restrict` or `no-port-forwarding` in authorized_keys of the login may forbid it; or install python3 on \
-             the node",
+            "`restrict` or `no-port-forwarding` in the user's authorized_keys may forbid it; or install python3 on the \
+             node",
         ),
         lines => refused.hint(format!(
             "install python3 on the node, or allow it in the configuration of sshd (AllowTcpForwarding yes), then \
@@ -284,7 +284,7 @@ impl<'a> Push<'a> {
         let engine = &receiver.engine;
         engine.pull(reference, self.image, self.events).await.map_err(|error| match error.kind {
             ErrorKind::Failed if !has_begun() => error.hint(format!(
-                "the engine must reach 127.0.0.1 of the node (one without root, or in a virtual machine, does not); \
+                "the engine must reach 127.0.0.1 of the node (a rootless one, or one in a virtual machine, does not); \
                  otherwise docker save IMAGE | ssh NODE {} load",
                 engine.name.command()
             )),
@@ -312,7 +312,7 @@ impl<'a> Push<'a> {
             return Ok(());
         }
         let own = if own.is_empty() { "unknown" } else { own };
-        let failed = self.failed(receiver, format!("the image is for {needed}, and the platform of the node is {own}"));
+        let failed = self.failed(receiver, format!("the image is for {needed}, but the node's platform is {own}"));
         Err(failed.hint(format!("push an image for {own} to this node, or leave it out with --on")))
     }
 
@@ -325,9 +325,9 @@ impl<'a> Push<'a> {
         if reads_it || lacking.all(|(layer, _)| layer.compression != Compression::Zstd) {
             return Ok(());
         }
-        let failed = format!("the image has layers compressed by zstd, which Docker {version} does not read");
+        let failed = format!("the image has layers compressed with zstd, which Docker {version} cannot read");
         Err(self.failed(receiver, failed).hint(format!(
-            "update Docker there (23.0 reads them), or convert the image: skopeo copy oci-archive:FILE \
+            "update Docker there (23.0 can read them), or convert the image: skopeo copy oci-archive:FILE \
              docker-archive:NEW.tar:{}",
             self.image
         )))
@@ -340,7 +340,7 @@ impl<'a> Push<'a> {
         if free >= needed {
             return Ok(());
         }
-        let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
+        let cause = format!("{directory} has only {} free, but the image needs {}", human(free), human(needed));
         let hint = format!("free space on that node: {0} system df, {0} image prune", receiver.engine.name.command());
         Err(self.failed(receiver, cause).kind(ErrorKind::NoSpace).hint(hint))
     }

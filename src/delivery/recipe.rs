@@ -20,7 +20,7 @@ use std::path::Path;
 pub struct Recipe {
     /// The steps that add to an image.
     pub(super) setup: Setup,
-    /// What is built before, in place of the cluster's image.
+    /// What is built before, instead of the cluster's image.
     pub(super) dockerfile: Option<OwnDockerfile>,
 }
 

@@ -87,12 +87,12 @@ async fn offer(
     };
     let cause = refused[0].1.message.lines().next().unwrap_or_default().to_owned();
     let question = format!(
-        "{lacking}: cannot pull {name}: {cause}\n{owner} has it ({}). Give it from there, over the SSH connections \
-         of this machine?",
+        "{lacking}: cannot pull {name}: {cause}\n{owner} has it ({}). Copy it from there, over the SSH connections of \
+         this machine?",
         human(size)
     );
     if accepts(&question).await? {
-        events.note(format!("{lacking}: taking the image of {owner}, because it cannot be pulled: {cause}"));
+        events.note(format!("{lacking}: copying the image from {owner}, because it cannot be pulled: {cause}"));
         let (taking, failed): (Vec<_>, Vec<_>) = refused.into_iter().partition(can_take);
         let (taking, errors): (Vec<_>, Vec<_>) = taking.into_iter().unzip();
         plans.ok.extend(taking);
@@ -105,7 +105,7 @@ async fn offer(
             Err(error @ (Error::Signal(_) | Error::Lost(_))) => Err(error),
             // the others go on
             Err(error) => {
-                let why = format!("{owner} could not give it either: {error}");
+                let why = format!("it could not be copied from {owner} either: {error}");
                 let errors = errors.into_iter().map(|error: NodeError| error.hint(&why));
                 Ok(plans.without(events, errors.collect(), WorkerPlan::node))
             }
@@ -113,7 +113,7 @@ async fn offer(
     }
     let with_hint = |(_, error): (WorkerPlan, NodeError)| {
         error.hint(format!(
-            "{owner} has the image: hvdctl image push, or hvdctl -y up, gives it to the others; pull = \"peers\" in \
+            "{owner} has the image: hvdctl image push, or hvdctl -y up, copies it to the others; pull = \"peers\" in \
              [cluster] does so each time"
         ))
     };
@@ -154,7 +154,7 @@ async fn give_to(from: &SourceChoice, plans: &WorkerPlans, site: Site<'_>) -> Re
     Ok(give(from, &site.cluster().image, nodes, site).await?.failed)
 }
 
-/// Plans again what is left on the nodes that were given the image in place of a pull. `failed`: those that were
+/// Plans again what is left on the nodes that were given the image instead of a pull. `failed`: those that were
 /// not, reported already.
 async fn plan_again(plans: WorkerPlans, failed: Vec<NodeError>, site: Site<'_>) -> Result<WorkerPlans, Error> {
     let Site { target, events, session, .. } = site;

@@ -196,7 +196,7 @@ impl EnvRequest<'_> {
         cancellation: &Cancellation,
         events: &Events,
     ) -> Result<Option<GivenEnv>, NodeError> {
-        let operation = format!("make the virtualenv {}", self.name);
+        let operation = format!("create the virtualenv {}", self.name);
         let mut process = transport.follow_as_login(&self.script(node), &operation).await?;
         let stdin = process.take_stdin();
         let mut lines = EnvLines {
@@ -238,7 +238,7 @@ impl EnvRequest<'_> {
     fn late(&self, last: &VecDeque<String>, node: &str, operation: &str) -> NodeError {
         let limit = span(self.limit.unwrap_or_default());
         let last = last.back().map(|line| format!("; its last line was:\n{line}")).unwrap_or_default();
-        let cause = format!("pip or uv had not ended within {limit} and was stopped{last}");
+        let cause = format!("pip or uv did not finish within {limit} and was stopped{last}");
         NodeError::failed(node, operation, cause)
             .kind(ErrorKind::TimedOut)
             .hint("raise --timeout; what the node has downloaded is not downloaded again")
@@ -273,28 +273,30 @@ impl EnvRequest<'_> {
                 return error.kind(ErrorKind::NoSpace).hint(hint);
             }
             InstallFailure::NoNetwork => {
-                "the node does not reach the package index: set HTTPS_PROXY or PIP_INDEX_URL and UV_INDEX_URL for the \
-                 login there; or send wheels from here: python3 -m pip download -d wheels -r FILE, then --wheels wheels"
+                "the node cannot reach the package index: set HTTPS_PROXY or PIP_INDEX_URL and UV_INDEX_URL for the \
+                 user there; or send wheels from here: python3 -m pip download -d wheels -r FILE, then --wheels wheels"
             }
             InstallFailure::Untrusted => {
                 "the node does not trust the certificate of the package index or its proxy: set SSL_CERT_FILE for the \
-                 login there, or UV_SYSTEM_CERTS=1 for uv"
+                 user there, or UV_SYSTEM_CERTS=1 for uv"
             }
             InstallFailure::NoPython => {
-                "the node cannot download Python: name one that it has with --python, or set \
-                 UV_PYTHON_INSTALL_MIRROR for the login there"
+                "the node cannot download Python: name one that it has with --python, or set UV_PYTHON_INSTALL_MIRROR \
+                 for the user there"
             }
             InstallFailure::WrongPython => "name another version with --python, e.g. --python 3.12",
-            InstallFailure::WrongHash => "make the file again: it has other hashes than what was downloaded",
+            InstallFailure::WrongHash => "regenerate the file: its hashes differ from those of the downloaded packages",
             InstallFailure::NoWheel if only_wheels => {
                 "download the wheels for the nodes' Python and platform: python3 -m pip download -d wheels -r FILE \
                  --only-binary :all: --python-version 3.11 --platform manylinux_2_28_x86_64"
             }
             InstallFailure::NoMatch if only_wheels => {
-                "the directory of --wheels has to have every package, also those that others need: python3 -m pip \
-                 download -d wheels -r FILE"
+                "the directory of --wheels must have every package, including dependencies: python3 -m pip download -d \
+                 wheels -r FILE"
             }
-            InstallFailure::NoWheel => "the package is not there for this Python or platform: choose another version",
+            InstallFailure::NoWheel => {
+                "the package is not available for this Python or platform: choose another version"
+            }
             InstallFailure::NoMatch => {
                 "check the names and versions in the file; a package of another index needs --extra-index-url in it"
             }

@@ -32,9 +32,9 @@ impl EnvPlace {
     pub fn of(cluster: &Cluster) -> Result<EnvPlace, Error> {
         if cluster.has_engine() {
             return Err(Error::usage(
-                "virtualenvs are for nodes without containers, and the inventory has runtime = \"container\"",
-                "what containers need is in their image: `setup` in a project's hvdctl.toml (hvdctl image build); or \
-                 set runtime = \"process\" in [cluster]",
+                "virtualenvs are for nodes without containers, but the inventory has runtime = \"container\"",
+                "containers get packages from their image: use `setup` in a project's hvdctl.toml (hvdctl image \
+                 build); or set runtime = \"process\" in [cluster]",
             ));
         }
         Ok(EnvPlace { state_dir: cluster.state_dir() })
@@ -70,7 +70,8 @@ impl EnvPlace {
 /// # Errors
 /// If it cannot.
 pub fn check_name(name: &str) -> Result<(), Error> {
-    let wrong =
-        |why| Error::usage(format!("{} is no name of a virtualenv: {why}", printable(name)), "choose another one");
+    let wrong = |why| {
+        Error::usage(format!("{} is not a valid name for a virtualenv: {why}", printable(name)), "choose another one")
+    };
     NAME.read(name).map(drop).map_err(wrong)
 }

@@ -37,9 +37,9 @@ impl WantedEnv<'_> {
     /// # Errors
     /// If the node cannot have it, with what is missing there.
     pub fn decide(&self, node: &str, probe: &EnvProbe) -> Result<EnvStep, NodeError> {
-        let failed = |cause: String| NodeError::failed(node, "make the virtualenv", cause);
+        let failed = |cause: String| NodeError::failed(node, "create the virtualenv", cause);
         if probe.is_foreign {
-            let cause = format!("{} is there, and hvdctl has not made it", self.directory);
+            let cause = format!("{} exists, but was not created by hvdctl", self.directory);
             return Err(failed(cause).hint("choose another name with --name, or remove it"));
         }
         if let (Some(made), Some(runs)) = (&probe.made, &probe.runs)
@@ -52,14 +52,14 @@ impl WantedEnv<'_> {
             return self.without_python(probe).map_err(|(cause, hint)| failed(cause).hint(hint));
         };
         if is_too_old(version) {
-            let cause = format!("{path} there is Python {version}, and hvdctl needs 3.7");
+            let cause = format!("{path} there is Python {version}, but hvdctl needs 3.7 or later");
             return Err(failed(cause).hint(
                 "name a later one with --python, or load one with `activate` in the inventory; uv installs any version",
             ));
         }
         match &probe.no_venv {
             Some(cause) if probe.uv.is_none() => {
-                let cause = format!("{path} there makes no virtualenvs: {cause}");
+                let cause = format!("{path} there cannot create virtualenvs: {cause}");
                 let package = format!("python{}-venv", minor_version(version));
                 let install = probe.distribution.install(&[&package]).filter(|command| command.starts_with("apt-get"));
                 let install = install.map(|command| format!("{command} (as root); or ")).unwrap_or_default();
@@ -75,13 +75,13 @@ impl WantedEnv<'_> {
         match (&probe.uv, self.python) {
             (Some(_), "") => Ok(EnvStep::Make),
             (Some(_), _) if is_version => Ok(EnvStep::Make),
-            (_, "") => Err(("the login's PATH there has neither python3 nor uv".to_owned(), GET_UV.to_owned())),
+            (_, "") => Err(("the user's PATH there has neither python3 nor uv".to_owned(), GET_UV.to_owned())),
             (_, asked) => {
                 let what = if is_version { format!("Python {asked}") } else { asked.to_owned() };
                 let hint = "name another one with --python, or load it with `activate` in the inventory";
                 let hint =
                     if is_version { format!("{hint}; or {GET_UV}, and it installs Python") } else { hint.into() };
-                Err((format!("the login's PATH there has no {what}"), hint))
+                Err((format!("the user's PATH there has no {what}"), hint))
             }
         }
     }
@@ -163,12 +163,15 @@ mod tests {
         let is = |said: String, words: &[&str]| {
             words.iter().for_each(|words| assert!(said.contains(words), "{words:?} is not in {said}"));
         };
-        is(refusal(WANTED, ""), &["n1: cannot make the virtualenv: the login's PATH there has neither python3 nor uv"]);
+        is(
+            refusal(WANTED, ""),
+            &["n1: cannot create the virtualenv: the user's PATH there has neither python3 nor uv"],
+        );
         let wanted = |python| WantedEnv { python, ..WANTED };
         is(refusal(wanted("3.12"), ""), &["has no Python 3.12\n", "--python", "it installs Python"]);
         is(refusal(wanted("/opt/py"), "uv 1\n"), &["has no /opt/py\n"]);
         is(refusal(WANTED, "python 3.6.8 /usr/bin/python3\n"), &["/usr/bin/python3 there is Python 3.6.8"]);
-        is(refusal(WANTED, "python 2.7.18 /usr/bin/python\n"), &["Python 2.7.18, and hvdctl needs 3.7"]);
+        is(refusal(WANTED, "python 2.7.18 /usr/bin/python\n"), &["Python 2.7.18, but hvdctl needs 3.7"]);
         let no_venv = "python 3.11.2 /usr/bin/python3\nno-venv ModuleNotFoundError: No module named 'ensurepip'\n";
         let said = refusal(WANTED, &format!("os debian \n{no_venv}"));
         is(
@@ -177,7 +180,7 @@ mod tests {
         );
         is(refusal(WANTED, no_venv), &["hint: install uv there"]);
         is(refusal(WANTED, &format!("os fedora \n{no_venv}")), &["hint: install uv there"]);
-        is(refusal(WANTED, "foreign\n"), &["/s/env/default is there, and hvdctl has not made it", "--name"]);
+        is(refusal(WANTED, "foreign\n"), &["/s/env/default exists, but was not created by hvdctl", "--name"]);
     }
 
     #[test]

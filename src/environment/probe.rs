@@ -17,7 +17,7 @@ pub struct MadeEnv {
     pub tool: String,
     /// The hash of the names and versions of its packages.
     pub content: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// When it was made, in seconds since the epoch.
     pub time: u64,

@@ -17,8 +17,8 @@ impl Pylock {
         let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
         match table.get("lock-version").and_then(Value::as_str) {
             Some(version) if version.split('.').next() == Some("1") => {}
-            Some(version) => return Err(format!("its lock-version is {version}, and hvdctl knows 1")),
-            None => return Err("it has no lock-version, as pylock.toml has (PEP 751)".to_owned()),
+            Some(version) => return Err(format!("its lock-version is {version}, but hvdctl supports only 1")),
+            None => return Err("it has no lock-version, which pylock.toml requires (PEP 751)".to_owned()),
         }
         let packages = table.get("packages").and_then(Value::as_array).cloned().unwrap_or_default();
         let packages: Vec<Table> = packages.into_iter().filter_map(|package| package.as_table().cloned()).collect();
@@ -31,7 +31,7 @@ impl Pylock {
         }
     }
 
-    /// Returns its packages as a requirements file, with their hashes: for wheels of a directory in place of those at
+    /// Returns its packages as a requirements file, with their hashes: for wheels of a directory instead of those at
     /// the file's addresses.
     ///
     /// # Errors
@@ -127,8 +127,8 @@ wheels = [
     #[test]
     fn what_nodes_cannot_have_is_refused() {
         for (text, fault) in [
-            ("version = 1\n".to_owned(), "it has no lock-version, as pylock.toml has (PEP 751)"),
-            ("lock-version = \"2.1\"\n".to_owned(), "its lock-version is 2.1, and hvdctl knows 1"),
+            ("version = 1\n".to_owned(), "it has no lock-version, which pylock.toml requires (PEP 751)"),
+            ("lock-version = \"2.1\"\n".to_owned(), "its lock-version is 2.1, but hvdctl supports only 1"),
             (
                 format!("{LOCK}[[packages]]\nname = \"own\"\ndirectory = {{ path = \".\" }}\n"),
                 "the package own is a file or directory of this machine, which nodes do not have",

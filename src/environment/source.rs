@@ -128,15 +128,15 @@ fn kind(file: &Path) -> Result<SourceKind, String> {
 
 fn text_of(file: &Path) -> Result<String, String> {
     let read = files::read(file, MAX_FILE).map_err(|error| format!("cannot read {}: {error}", file.display()));
-    let text = String::from_utf8(read?).map_err(|_| format!("{} is no UTF-8", file.display()))?;
-    if text.contains('\0') { Err(format!("{} is no text", file.display())) } else { Ok(text) }
+    let text = String::from_utf8(read?).map_err(|_| format!("{} is not UTF-8", file.display()))?;
+    if text.contains('\0') { Err(format!("{} is not text", file.display())) } else { Ok(text) }
 }
 
 fn refused(fault: RequirementsFault) -> Error {
     let hint = match fault {
         RequirementsFault::LocalFile { .. } => {
-            "build a wheel of it (python3 -m pip wheel --no-deps -w wheels PATH), name the package in its place, and \
-             send it with --wheels wheels; a project's own modules need no package: train uploads them"
+            "build a wheel of it (python3 -m pip wheel --no-deps -w wheels PATH), name the package instead, and send \
+             it with --wheels wheels; a project's own modules need no package: train uploads them"
         }
         _ => "name a file that can be read",
     };
@@ -156,8 +156,8 @@ async fn export(file: &Path) -> Result<String, Error> {
     let export = "uv export --frozen --no-emit-workspace -o pylock.toml";
     let Ok(uv) = which::which("uv") else {
         return Err(Error::usage(
-            format!("cannot use {shown}: there is no uv on this machine, which reads it"),
-            format!("install uv here, or run `{export}` where it is, and pass pylock.toml"),
+            format!("cannot use {shown}: this machine has no uv to read it"),
+            format!("install uv here, or run `{export}` on a machine that has it, and pass pylock.toml"),
         ));
     };
     let mut command = Command::new(uv);
@@ -166,13 +166,13 @@ async fn export(file: &Path) -> Result<String, Error> {
     let failed = |why: &str| {
         Error::usage(
             format!("cannot use {shown}: uv export failed: {}", why.trim()),
-            format!("see what `{export}` says"),
+            format!("see the output of `{export}`"),
         )
     };
     let output = match timeout(EXPORT_LIMIT, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => return Err(failed(&error.to_string())),
-        Err(_) => return Err(failed(&format!("no end within {} s", EXPORT_LIMIT.as_secs()))),
+        Err(_) => return Err(failed(&format!("it did not end within {} s", EXPORT_LIMIT.as_secs()))),
     };
     if !output.status.success() {
         return Err(failed(&String::from_utf8_lossy(&output.stderr)));
@@ -222,7 +222,7 @@ mod tests {
         for (name, words) in [
             ("setup.py", "expected pylock.toml, uv.lock, or a requirements file (.txt)"),
             ("bad.txt", "bad.txt line 1: `-e .` is a file or directory of this machine"),
-            ("nul.txt", "nul.txt is no text"),
+            ("nul.txt", "nul.txt is not text"),
             ("no.txt", "no.txt: No such file or directory"),
             ("uv.lock", "there is no pyproject.toml next to it"),
         ] {

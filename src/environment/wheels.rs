@@ -36,7 +36,7 @@ const PIECES_AHEAD: usize = 4;
 pub struct WheelFile {
     /// Its path on nodes: `SHA-256/FILE`.
     pub key: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     path: PathBuf,
 }

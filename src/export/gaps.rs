@@ -85,7 +85,7 @@ fn unused_under_slurm<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<Strin
     let named: BTreeSet<&str> = nodes.flat_map(fields).collect();
     let named: Vec<&str> = named.into_iter().collect();
     (!named.is_empty())
-        .then(|| format!("{} of [[node]] and [defaults]: with [slurm] a job has only what that sets", named.join(", ")))
+        .then(|| format!("{} of [[node]] and [defaults]: a job gets only what [slurm] sets", named.join(", ")))
 }
 
 fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {
@@ -95,27 +95,26 @@ fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {
     let mut gaps = Vec::new();
     let mut add = |setting: String, instead, matters| gaps.push(Gap { setting, instead, matters });
     if address.is_some() {
-        let instead =
-            if is_for_pods { "each pod gets an address of its own" } else { "Slurm has the nodes' addresses" };
+        let instead = if is_for_pods { "each pod gets its own address" } else { "Slurm has the nodes' addresses" };
         add("address".to_owned(), instead, true);
     }
     if let Some(interface) = interface {
         let instead = match is_for_pods {
-            true => "pods have one interface, unless the cluster has networks for more (Multus)",
+            true => "pods have one interface, unless the cluster offers more (Multus)",
             false => "set NCCL_SOCKET_IFNAME and the like with -e",
         };
         add(format!("interface {}", readable(interface)), instead, true);
     }
     for mount in mounts {
         let instead = match is_for_pods {
-            true => "a directory of this node is on no other; use a PersistentVolumeClaim (--pvc), or the image",
-            false => "processes find what the nodes of Slurm have at their own paths",
+            true => "a directory of this node is not on other nodes; use a PersistentVolumeClaim (--pvc), or the image",
+            false => "processes see the files of the Slurm nodes at their own paths",
         };
         add(format!("mounts {} at {}", readable(&mount.source), readable(&mount.target)), instead, true);
     }
     for device in devices {
         let instead = match is_for_pods {
-            true => "devices other than NVIDIA's GPUs come from a device plugin, as a resource of its own name",
+            true => "devices other than NVIDIA GPUs come from a device plugin, under its own resource name",
             false => "Slurm gives devices as generic resources (--sbatch=--gres=…)",
         };
         add(format!("devices {}", readable(&device.source)), instead, false);
@@ -154,10 +153,6 @@ fn of_cluster(cluster: &Cluster, to: OtherScheduler) -> Vec<Gap> {
         "cluster.bind",
         "the kubelet's CPU and topology managers bind containers, not ranks",
     );
-    add(
-        cluster.stall_timeout != Duration::ZERO,
-        "cluster.stall_timeout_s",
-        "nothing looks for ranks that make no progress",
-    );
+    add(cluster.stall_timeout != Duration::ZERO, "cluster.stall_timeout_s", "ranks without progress are not detected");
     gaps
 }

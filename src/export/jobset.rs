@@ -75,7 +75,8 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         other => {
             return Err(Error::usage(
                 format!(
-                    "the pods of a JobSet start ranks by torchrun or by their variables, and the launcher is {other}"
+                    "the pods of a JobSet start ranks with torchrun or with their variables alone, but the launcher is \
+                     {other}"
                 ),
                 "hvdctl export mpijob is for horovodrun and mpirun; or use --launcher torchrun or env",
             ));
@@ -128,8 +129,8 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let mut exported = parts.document(request, &resource, "A JobSet of jobset.x-k8s.io/v1alpha2")?;
     if by_rank && shape.gpus > 0 && shape.pods > 1 {
         exported.warnings.push(
-            "each rank has a pod of its own: NCCL uses neither shared memory nor NVLink between them; torchrun has one \
-             pod for each node"
+            "each rank has its own pod: NCCL uses neither shared memory nor NVLink between them; torchrun has one pod \
+             for each node"
                 .to_owned(),
         );
     }

@@ -129,7 +129,7 @@ pub fn export(format: ExportFormat, request: &ExportRequest<'_>) -> Result<Expor
     }?;
     let withheld = request.variables.iter().filter(|(_, value)| **value == ExportedVariable::Withheld);
     exported.warnings.extend(withheld.map(|(name, _)| {
-        format!("{name} is named like a secret: its value is not in the document, set it in your environment")
+        format!("{name} is named like a secret: its value is not in the document; set it in your environment")
     }));
     Ok(exported)
 }
@@ -165,7 +165,7 @@ impl ExportRequest<'_> {
         let text = |argument: &ProgramArgument| match argument {
             ProgramArgument::Text(text) => Ok(text.clone()),
             ProgramArgument::Bytes(_) => Err(Error::usage(
-                format!("the argument {argument} is not UTF-8, and the exported document is"),
+                format!("the argument {argument} is not UTF-8, but the exported document is"),
                 "rename what it names",
             )),
         };

@@ -66,7 +66,7 @@ struct ReplicaSpec {
 pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     if !matches!(request.launcher(), LauncherName::Horovodrun | LauncherName::Mpirun) {
         return Err(Error::usage(
-            format!("an MPIJob starts ranks with horovodrun or mpirun, and the launcher is {}", request.launcher()),
+            format!("an MPIJob starts ranks with horovodrun or mpirun, but the launcher is {}", request.launcher()),
             "hvdctl export jobset is for torchrun and env; or use --launcher horovodrun or mpirun",
         ));
     }

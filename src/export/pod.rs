@@ -252,7 +252,7 @@ pub(super) fn check_runtime(request: &ExportRequest<'_>) -> Result<(), Error> {
     match request.inventory.cluster.has_engine() {
         true => Ok(()),
         false => Err(Error::usage(
-            "the ranks of this inventory are processes of a login, and a pod needs an image",
+            "the ranks of this inventory are processes without a container, but a pod needs an image",
             "set cluster.image, and leave out runtime = \"process\"; or export sbatch",
         )),
     }
@@ -289,7 +289,7 @@ fn image(of_cluster: &str, request: &ImageRequest) -> Result<String, Error> {
         }
         (None, Some(_)) => {
             return Err(Error::usage(
-                "--tag names an image that is built, and this job uses the cluster's",
+                "--tag names an image that is built, but this job uses the cluster's",
                 "leave out --tag, or put the project into the image: --project-in-image",
             ));
         }
@@ -317,7 +317,7 @@ fn claim_name(claim: &str) -> Result<String, Error> {
     match is_name {
         true => Ok(claim.to_owned()),
         false => Err(Error::usage(
-            format!("--pvc {}: no PersistentVolumeClaim has this name", quote::readable(claim)),
+            format!("--pvc {}: a PersistentVolumeClaim cannot have this name", quote::readable(claim)),
             "name one of `kubectl get pvc`: lower-case letters, digits, `-` and `.`",
         )),
     }
@@ -336,7 +336,7 @@ fn product(name: &str) -> Result<String, Error> {
     {
         true => Ok(name),
         false => Err(Error::usage(
-            format!("--gpu-product {}: no label of a node has this value", quote::readable(&name)),
+            format!("--gpu-product {}: a node label cannot have this value", quote::readable(&name)),
             "name it as nvidia-smi does, or as kubectl get nodes -L nvidia.com/gpu.product shows it",
         )),
     }

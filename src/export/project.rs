@@ -34,7 +34,7 @@ pub enum ProjectSource<'a> {
 /// A file with another name, and too many files.
 pub fn check_names(files: &[TextFile]) -> Result<(), Error> {
     if files.len() > MOST_FILES {
-        let why = format!("the project has {} files, and a document names at most {MOST_FILES}", files.len());
+        let why = format!("the project has {} files, but a document names at most {MOST_FILES}", files.len());
         return Err(Error::usage(why, ELSEWHERE));
     }
     let is_refused = |c: char| "=,\"".contains(c) || is_line_end(c);
@@ -49,20 +49,20 @@ pub fn refused(why: NoTexts) -> Error {
     let why = match why {
         NoTexts::Unreadable(error) => return error,
         NoTexts::Large(bytes) => {
-            format!("the project has {} or more, and a ConfigMap at most {}", human(bytes), human(LARGEST))
+            format!("the project has {} or more, but a ConfigMap holds at most {}", human(bytes), human(LARGEST))
         }
-        NoTexts::Binary(path) => format!("{} is binary, and a ConfigMap has texts", readable(&path)),
+        NoTexts::Binary(path) => format!("{} is binary, but a ConfigMap holds text", readable(&path)),
         NoTexts::NoFile(path) => {
-            format!("{} is a symbolic link or no file, and a ConfigMap has files", readable(&path))
+            format!("{} is not a regular file, but a ConfigMap holds files", readable(&path))
         }
-        NoTexts::Name(path) => format!("kubectl reads no file named {} into a ConfigMap", readable(&path)),
+        NoTexts::Name(path) => format!("kubectl does not read a file named {} into a ConfigMap", readable(&path)),
     };
     Error::usage(why, ELSEWHERE)
 }
 
 /// What to do with such a project.
-const ELSEWHERE: &str = "use a volume that has the project (--pvc NAME), or an image (--project-in-image --tag IMAGE); a \
-                         line in .hvdctlignore leaves a file out";
+const ELSEWHERE: &str = "use a volume that has the project (--pvc NAME), or an image (--project-in-image --tag IMAGE); \
+                         exclude files with lines in .hvdctlignore";
 
 /// Returns the entries of a ConfigMap for these files.
 pub(super) fn items(files: &[TextFile]) -> Vec<ConfigMapItem> {

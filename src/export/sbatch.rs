@@ -88,8 +88,8 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let is_unsaid = request.options.resources.per_node.is_none();
     if !is_of_slurm && slurm.gres.is_none() && is_unsaid && request.nodes.iter().any(may_have) {
         warnings.push(
-            "the inventory does not say how many GPUs all nodes have, and the script asks for none: --gpus-per-node K \
-             does"
+            "the inventory does not give the number of GPUs of all nodes, so the script requests none; --gpus-per-node \
+             K does"
                 .to_owned(),
         );
     }
@@ -120,8 +120,9 @@ fn about(request: &ExportRequest<'_>, missing: &[String]) -> Result<Vec<String>,
     let mut lines = vec![
         format!("{ranks} started by {}, made by `hvdctl export sbatch`.", request.launcher()),
         "Submit it in the project's directory, which all nodes must share: sbatch FILE".to_owned(),
-        "hvdctl itself submits a program of its own with these options. This script starts the same program with the same".to_owned(),
-        "variables by Slurm's own commands; it finds no root cause, and looks for no rank that hangs.".to_owned(),
+        "hvdctl itself submits its own program with these options. This script starts the same program with the same"
+            .to_owned(),
+        "variables through Slurm's own commands; it does not find root causes, or ranks that hang.".to_owned(),
     ];
     if request.options.resources.map_by == MapBy::Node {
         lines.push("Ranks are spread over all nodes that Slurm gives (--spread-job).".to_owned());
@@ -188,7 +189,7 @@ fn activate<'a>(request: &'a ExportRequest<'_>, slurm: &'a Slurm) -> Result<&'a 
         None => Ok(first),
         Some(other) => Err(Error::usage(
             format!(
-                "`activate` of {} differs from that of {}, and the script has one",
+                "`activate` of {} differs from that of {}, but the script has only one",
                 other.name, request.nodes[0].name
             ),
             "set it in [defaults], or select nodes of one kind with --on",
@@ -208,7 +209,7 @@ fn environment(request: &ExportRequest<'_>, slurm: &Slurm) -> Result<String, Err
     }
     if let Some(name) = OF_BASH.iter().find(|name| request.variables.contains_key(**name)) {
         return Err(Error::usage(
-            format!("{name} cannot be set: bash, which runs the script, has it for itself"),
+            format!("{name} cannot be set: bash, which runs the script, uses it itself"),
             "set it in the command: -- env NAME=VALUE PROGRAM",
         ));
     }

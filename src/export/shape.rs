@@ -33,7 +33,7 @@ pub(super) fn shape(request: &ExportRequest<'_>, one_rank_each: bool) -> Result<
         let smaller = ranks / slots * slots;
         return Err(Error::usage(
             format!(
-                "{} do not fill {} with {slots} slots each, and all pods of a job are alike",
+                "{} do not fill {} with {slots} slots each, but all pods of a job are alike",
                 count(ranks as usize, "rank"),
                 count(pods as usize, "pod"),
             ),
@@ -72,7 +72,7 @@ fn of_node(nodes: &[Node], pods: &PodRequest) -> Result<(u32, u32), Error> {
 fn same(nodes: &[Node], what: &str, option: &str, of: impl Fn(&Node) -> Option<u32>) -> Result<u32, Error> {
     if let Some(node) = nodes.iter().find(|node| of(node).is_none()) {
         return Err(Error::usage(
-            format!("{}: the inventory does not say how many {what} it has, and export asks no node", node.name),
+            format!("{}: the inventory does not say how many {what} it has, and export contacts no node", node.name),
             format!("give {option}, or set `gpus` (a number, or \"none\") and `slots` in the inventory"),
         ));
     }
@@ -83,7 +83,7 @@ fn same(nodes: &[Node], what: &str, option: &str, of: impl Fn(&Node) -> Option<u
             let each: Vec<String> =
                 nodes.iter().map(|node| format!("{}: {}", node.name, of(node).unwrap_or_default())).collect();
             Err(Error::usage(
-                format!("the nodes differ in their {what} ({}), and all pods of a job are alike", each.join(", ")),
+                format!("the nodes differ in their {what} ({}), but all pods of a job are alike", each.join(", ")),
                 format!("give {option}, or select nodes of one kind with --on"),
             ))
         }

@@ -35,7 +35,7 @@ pub fn variables(
     if let Some(other) = nodes.iter().find(|node| of_node(node) != all) {
         return Err(Error::usage(
             format!(
-                "the variables of {} differ from those of {}, and all ranks get the same",
+                "the variables of {} differ from those of {}, but all ranks get the same",
                 other.name, nodes[0].name
             ),
             "set `env` and `env_file` in [defaults], or select nodes of one kind with --on",

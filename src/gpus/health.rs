@@ -104,7 +104,7 @@ pub struct GpuHealth {
     pub persistence: Reading<bool>,
     /// Whether it is in MIG mode.
     pub mig: Reading<bool>,
-    /// Whether it will be after its next reset.
+    /// Whether it will be in MIG mode after its next reset.
     pub mig_pending: Reading<bool>,
     /// How many MIG devices it is divided into.
     pub mig_devices: u32,
@@ -112,11 +112,11 @@ pub struct GpuHealth {
     pub temperature_c: Reading<i64>,
     /// How many °C are left until it is slowed down.
     pub margin_c: Reading<i64>,
-    /// The power that it takes, in W.
+    /// Its power draw, in W.
     pub power_w: Reading<f64>,
-    /// The most that it may take, in W.
+    /// Its power limit, in W.
     pub power_limit_w: Reading<f64>,
-    /// The limit that it has by default, in W.
+    /// Its default power limit, in W.
     pub default_power_limit_w: Reading<f64>,
     /// The clock of its processors in MHz.
     pub clock_mhz: Reading<u64>,
@@ -130,7 +130,7 @@ pub struct GpuHealth {
     pub ecc: Reading<bool>,
     /// Uncorrectable errors in its memory since the driver was loaded.
     pub uncorrected_errors: Reading<u64>,
-    /// Those of its whole life.
+    /// Uncorrectable errors over its whole life.
     pub lifetime_uncorrected_errors: Reading<u64>,
     /// Whether a reset is to retire a page of its memory or to remap a row.
     pub repair_pending: Reading<bool>,
@@ -142,7 +142,7 @@ pub struct GpuHealth {
     pub max_pcie_generation: Reading<u32>,
     /// The lanes of the link now.
     pub pcie_width: Reading<u32>,
-    /// The most that the chip has; a card or a slot may be wired with fewer.
+    /// The maximum of the chip; a card or a slot may be wired with fewer.
     pub max_pcie_width: Reading<u32>,
     /// Which programs may use CUDA: `Default` (all), `Exclusive_Process` (one at a time), `Prohibited` (none).
     pub compute_mode: Reading<String>,

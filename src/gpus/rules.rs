@@ -148,7 +148,7 @@ const RULES: [Rule; 19] = [
             let action = gpu.recovery_action.known().filter(|action| *action != "None")?;
             Some(format!("the driver recommends: {action}"))
         },
-        why: "it has had an error from which it does not recover by itself",
+        why: "it had an error from which it does not recover on its own",
         hint: "do what the driver recommends: `nvidia-smi --gpu-reset -i N`, or a reboot of the node",
     },
     Rule {
@@ -366,7 +366,7 @@ fn lanes(nodes: &[GpuNode<'_>]) -> Vec<Finding> {
     let finding = |node: &GpuNode<'_>, (severity, text): (Severity, String), indices: &[String]| {
         let finding = node.finding(severity, Check::GpuPcie, format!("{}: {text}", gpus_of(indices)));
         match severity {
-            Note => finding.explain("its card or slot may be wired so", ""),
+            Note => finding.explain("its card or slot may be wired that way", ""),
             _ => finding.explain(
                 "data reach the GPU slowly: the card may sit badly, or the slot share its lanes",
                 "reseat the GPU or its riser; see `nvidia-smi -q -d PCIE` on the node",

@@ -35,11 +35,11 @@ pub async fn read(cluster: &Cluster, member: &Member, events: &Events) -> Result
     let ledger = Ledger::parse(&member.transport.script(&script, "read its ledger").await?);
     if ledger.damaged > 0 {
         let lines = count(ledger.damaged, "line");
-        events.note(Message::of(name, format!("its ledger has {lines} that cannot be read, and the rest counts")));
+        events.note(Message::of(name, format!("its ledger has {lines} that cannot be read; the rest counts")));
     }
     if ledger.newer > 0 {
         let entries = if ledger.newer == 1 { "1 entry".to_owned() } else { format!("{} entries", ledger.newer) };
-        events.note(Message::of(name, format!("its ledger has {entries} of a newer hvdctl, and the rest counts")));
+        events.note(Message::of(name, format!("its ledger has {entries} of a newer hvdctl; the rest counts")));
     }
     Ok(ledger)
 }

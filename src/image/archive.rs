@@ -24,13 +24,13 @@ const EXPORTED: [&str; 3] = [".dockerenv", "etc/passwd", "bin/sh"];
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveFault {
     /// The file cannot be read, or is no tar archive.
-    #[error("it is no archive of an image, or it is damaged: {0}")]
+    #[error("it is not an image archive, or it is damaged: {0}")]
     Tar(#[from] io::Error),
     /// The file ends too early.
     #[error("it is truncated: it ends within {0}")]
     Truncated(String),
     /// It was written by `docker export`.
-    #[error("it has the files of a container (docker export) and no image")]
+    #[error("it has the files of a container (docker export), not an image")]
     Export,
     /// It lacks what it names.
     #[error("it has no {0}")]
@@ -54,7 +54,7 @@ pub enum ArchiveFault {
         found: String,
     },
     /// It has the image for other platforms.
-    #[error("the image is for {found}, and the platform of the node is {wanted}")]
+    #[error("the image is for {found}, but the node's platform is {wanted}")]
     Platform {
         /// The platform that is needed.
         wanted: String,
@@ -62,7 +62,7 @@ pub enum ArchiveFault {
         found: String,
     },
     /// It has more than one image.
-    #[error("it has several images, and none of this name: {0}")]
+    #[error("it has several images, but none with this name: {0}")]
     Several(String),
 }
 
@@ -261,7 +261,7 @@ impl<R: Read + Seek> Archive<R> {
         }
         let diff_ids = rootfs.diff_ids;
         if diff_ids.len() != layers.len() || !diff_ids.iter().all(|digest| is_digest(digest)) {
-            let cause = format!("it names {} layers, and the archive has {}", diff_ids.len(), layers.len());
+            let cause = format!("it names {} layers, but the archive has {}", diff_ids.len(), layers.len());
             return Err(ArchiveFault::Malformed { name: "configuration".into(), cause });
         }
         let env = process.and_then(|process| process.env).unwrap_or_default();
@@ -482,9 +482,10 @@ fn blob_digest(name: &str) -> Option<String> {
 fn blob_path(digest: &str) -> Result<String, ArchiveFault> {
     match digest.strip_prefix("sha256:").filter(|hash| is_hash(hash)) {
         Some(hash) => Ok(format!("blobs/sha256/{hash}")),
-        None => {
-            Err(ArchiveFault::Malformed { name: "manifest".into(), cause: format!("{digest:?} is no SHA-256 digest") })
-        }
+        None => Err(ArchiveFault::Malformed {
+            name: "manifest".into(),
+            cause: format!("{digest:?} is not a SHA-256 digest"),
+        }),
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
 /// The next step where one did not end in time.
-const MORE_TIME: &str = "--timeout of hvdctl image build gives it more time";
+const MORE_TIME: &str = "hvdctl image build --timeout allows more time";
 
 /// How many characters of an instruction are shown.
 const INSTRUCTION: usize = 80;
@@ -138,10 +138,10 @@ impl Build<'_> {
             let hint = match error.kind {
                 ErrorKind::TimedOut => MORE_TIME,
                 _ if needs_buildkit(&error.message) => {
-                    "the engine's own builder runs the Dockerfile, which has no --mount and no here-documents: write \
-                     it without"
+                    "the engine's own builder runs the Dockerfile, and does not support --mount and here-documents: \
+                     write it without them"
                 }
-                _ => "correct the Dockerfile; hvdctl image build PROJECT tries it alone",
+                _ => "correct the Dockerfile; hvdctl image build PROJECT runs only the build",
             };
             error.hints.into_iter().fold(failed, NodeError::hint).hint(hint)
         })
@@ -184,7 +184,7 @@ impl Build<'_> {
                 }
             };
             let failed = self.failed(observed, last.below(&cause));
-            return Err(failed.hint("correct `setup` in hvdctl.toml; hvdctl image build PROJECT tries it alone"));
+            return Err(failed.hint("correct `setup` in hvdctl.toml; hvdctl image build PROJECT runs only the build"));
         }
         Ok(())
     }

@@ -77,17 +77,17 @@ fn format(head: &[u8]) -> Format {
     let has = |offset: usize, magic: &[u8]| head.get(offset..).is_some_and(|rest| rest.starts_with(magic));
     let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
     match head {
-        [] => Format::Foreign("it is empty", "see whether docker save failed, and write it once more"),
+        [] => Format::Foreign("it is empty", "check whether docker save failed, and save the image again"),
         _ if has(257, b"ustar") => Format::Tar,
         _ if has(0, b"PK\x03\x04") => {
             Format::Foreign("it is a zip archive", "unzip it, and name the file of docker save in it")
         }
         _ if has(0, b"hsqs") || has(32, b"SIF_MAGIC") => APPTAINER,
         _ if has(0, b"version https://git-lfs") => {
-            Format::Foreign("it is a pointer of Git LFS in place of the file", "`git lfs pull` fetches the file")
+            Format::Foreign("it is a Git LFS pointer instead of the file", "`git lfs pull` fetches the file")
         }
         _ if text.starts_with("<!doctype html") || text.starts_with("<html") => {
-            Format::Foreign("it is a web page and no image", "the download may need a login, or another address")
+            Format::Foreign("it is a web page, not an image", "the download may need a login, or another address")
         }
         _ => PACKERS.iter().find(|packer| has(0, packer.magic)).map_or(Format::Tar, Format::Packed),
     }
@@ -121,7 +121,7 @@ impl ImageFile {
             events.note(format!("spooling {shown} to {}", spool_directory().display()));
             spool(tokio::fs::File::from_std(file), &shown, RESERVE).await?
         } else {
-            return Err(Error::usage(format!("{shown} is no file, directory or pipe"), EXPECTED));
+            return Err(Error::usage(format!("{shown} is not a file, directory or pipe"), EXPECTED));
         };
         let mut head = [0; HEAD];
         let count = file.read_at(&mut head, 0).map_err(unreadable)?;
@@ -170,7 +170,7 @@ async fn packed_layout(directory: &Path, shown: String, events: &Events) -> Resu
     let (options, names): (_, &[&str]) = if has_list { ("-cf", &["."]) } else { ("-chf", &["index.json", "blobs"]) };
     let mut tar = Command::new(program);
     tar.args([options, "-", "-C"]).arg(absolute).args(names).stdin(Stdio::null());
-    let file = output(&mut tar, "pack", &shown, "see whether its files can be read").await?;
+    let file = output(&mut tar, "pack", &shown, "check whether its files can be read").await?;
     Ok(ImageFile { file, shown })
 }
 
@@ -383,7 +383,7 @@ mod tests {
             error.ends_with("app.zip: it is a zip archive\n  hint: unzip it, and name the file of docker save in it"),
             "{error}"
         );
-        assert!(open(Path::new("/dev/null")).await.unwrap_err().contains("/dev/null is no file, directory or pipe"));
+        assert!(open(Path::new("/dev/null")).await.unwrap_err().contains("/dev/null is not a file, directory or pipe"));
         assert!(open(&dir.path().join("none")).await.unwrap_err().contains("No such file"));
     }
 

@@ -3,7 +3,7 @@
 //! The image of a push comes from an archive ([`archive`]), which is read in place; what is compressed is spooled first
 //! ([`mod@file`]). `delivery` brings it to the nodes.
 //!
-//! What a project needs besides the cluster's image is its [`setup`], or a Dockerfile ([`dockerfile`]) in place of that
+//! What a project needs besides the cluster's image is its [`setup`], or a Dockerfile ([`dockerfile`]) instead of that
 //! image, of which [`build`] makes an image on one node. [`names`] are those that hvdctl gives, [`status`] compares
 //! what nodes have, and [`unused`] images may go.
 

@@ -76,7 +76,7 @@ impl Setup {
             let meta = fs::metadata(&real).map_err(unreadable)?;
             if !top.as_ref().is_ok_and(|top| real.starts_with(top)) || !meta.is_file() {
                 let why = format!("hvdctl.toml: setup_files: {} is not a file in the project", quote::readable(name));
-                let hint = "correct it; a line in .hvdctlignore leaves a link out of its directory";
+                let hint = "correct it; a line in .hvdctlignore excludes a link from its directory";
                 return Err(Error::usage(why, hint));
             }
             // as git has it: what else the mode says depends on the machine

@@ -41,7 +41,7 @@ impl UnusedImages {
         Ok(UnusedImages { found, unknown })
     }
 
-    /// Removes those of the cluster, but for the newest one of each project unless it is to remove all. Returns their
+    /// Removes those of the cluster, except the newest one of each project unless it is to remove all. Returns their
     /// names.
     ///
     /// # Errors

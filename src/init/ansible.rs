@@ -276,7 +276,7 @@ fn values(range: &str, most: usize) -> Result<Vec<String>, String> {
     let (low, high, step) = match parts[..] {
         [low, high] => (low, high, "1"),
         [low, high, step] => (low, high, step),
-        _ => return Err(format!("expected a range as [01:04] or [a:d], found [{range}]")),
+        _ => return Err(format!("expected a range such as [01:04] or [a:d], found [{range}]")),
     };
     let letter = |text: &str| text.parse::<char>().ok().filter(char::is_ascii_alphabetic);
     let values = match letter(low).zip(letter(high)) {
@@ -420,7 +420,7 @@ ansible_port=2200
             ("a\nb c", "2: expected NAME=VALUE after the host, found \"c\""),
             ("a 'b", "1: a quote is not closed"),
             ("n[1:", "1: expected a port from 1 to 65535, found \"\""),
-            ("n[1-4]", "1: expected a range as [01:04] or [a:d], found [1-4]"),
+            ("n[1-4]", "1: expected a range such as [01:04] or [a:d], found [1-4]"),
             ("n[4:1]", "1: the range 4-1/1 is empty"),
             ("n[d:a]", "1: the range [d:a] is empty"),
             ("n[a:d:0]", "1: [a:d:0] has no valid step"),
@@ -432,7 +432,7 @@ ansible_port=2200
             ("[g:vars]\nx", "2: expected NAME=VALUE"),
             ("a ansible_port=x", "1: ansible_port: expected a port from 1 to 65535, found \"x\""),
             ("a\n[all:vars]\nansible_host={{ ip }}", "3: ansible_host: templates are not read, found \"{{ ip }}\""),
-            ("a;b", "1: a;b: expected 1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-` or `.`"),
+            ("a;b", "1: a;b: expected 1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first not `-` or `.`"),
             (
                 "a ansible_host=-oProxyCommand=x",
                 "1: -oProxyCommand=x: expected a host as for ssh: an alias, a name or an address",

@@ -96,10 +96,10 @@ impl Probe {
             } else if !matches!(self.engine, Some(Ok(_))) {
                 // a login that may use the engine needs no sudo
                 let hint = match self.engine_name {
-                    EngineName::Docker => "set `user` to a login that is root or may run sudo",
+                    EngineName::Docker => "set `user` to an account that is root or may run sudo",
                     EngineName::Podman => {
-                        "set `user` to a login that is root or may run sudo, or start Podman as that login: systemctl \
-                         --user enable --now podman.socket, and loginctl enable-linger"
+                        "set `user` to an account that is root or may run sudo, or start Podman as that user: \
+                         systemctl --user enable --now podman.socket, and loginctl enable-linger"
                     }
                 };
                 add(format!("cannot become root: {message}"), hint);
@@ -166,7 +166,8 @@ const HOROVOD: &str = "horovod/horovod";
 const TOO_NEW: (u32, u32) = (9, 0);
 
 /// The image for these.
-const CUDA_12: &str = "use an image with CUDA 12, as examples/images/cuda12 makes it (docs/guide/images.md)";
+const CUDA_12: &str = "use an image with CUDA 12, such as the one that examples/images/cuda12 builds \
+     (docs/guide/images.md)";
 
 /// Returns why the GPUs of these machines cannot be used in the image, with a hint, and the machines' names.
 pub fn unsupported_gpus(image: &str, entries: &[DraftNode]) -> Option<(Vec<String>, String, &'static str)> {
@@ -273,7 +274,7 @@ pub fn text(name: &str, image: &str, entries: &[DraftNode]) -> String {
     let default_user = user.map_or("# user = \"workshop\"".to_owned(), |user| format!("user = {}", quoted(user)));
     let mut text = Text(format!(
         "\
-# The inventory of a cluster, written by `hvdctl init`. Fields behind # are not set: they show the default, or what was
+# The inventory of a cluster, written by `hvdctl init`. Fields after # are not set: they show the default, or what was
 # found on the machine.
 
 [cluster]
@@ -362,7 +363,7 @@ fn node(text: &mut Text, entry: &DraftNode, common_user: Option<&str>, addresses
     match (&probe.facts.nvidia_smi, gpus) {
         (NvidiaSmi::Failed(_), _) => text.comment("gpus", "\"auto\"", "nvidia-smi failed"),
         (NvidiaSmi::Missing, _) => text.field("gpus", "0", "there is no nvidia-smi"),
-        (NvidiaSmi::Listed, 0) => text.comment("gpus", "\"auto\"", "nvidia-smi is there and lists none"),
+        (NvidiaSmi::Listed, 0) => text.comment("gpus", "\"auto\"", "nvidia-smi is installed and lists none"),
         (NvidiaSmi::Listed, n) => text.field("gpus", &n.min(1024).to_string(), &probe.facts.gpus[0].name),
     }
     let slots = if gpus == 0 { probe.facts.cores.max(1) as usize } else { gpus };

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub fn check_free(file: &Path, force: bool) -> Result<(), Error> {
     let directory = directory(file);
     if !directory.is_dir() {
-        let why = format!("cannot write {}: there is no directory {}", file.display(), directory.display());
+        let why = format!("cannot write {}: the directory {} does not exist", file.display(), directory.display());
         return Err(Error::usage(why, format!("mkdir -p {}", directory.display())));
     }
     match file.symlink_metadata() {

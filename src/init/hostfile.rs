@@ -28,7 +28,7 @@ pub fn parse(text: &str, user: Option<&str>) -> Result<Machines, MachineFault> {
             };
             let sum = machines[index].slots.unwrap_or(1) + slots.unwrap_or(1);
             if sum > MOST_SLOTS {
-                return Err(fault(format!("{host} has more than {MOST_SLOTS} slots with the lines before")));
+                return Err(fault(format!("{host} has more than {MOST_SLOTS} slots, including the lines before")));
             }
             machines[index].slots = Some(sum);
         }
@@ -111,7 +111,7 @@ mod tests {
             ("n1\nn2 slots=x", "2: expected 1 to 1024 slots, found \"x\""),
             ("n1:2222", "1: expected 1 to 1024 slots, found \"2222\""),
             ("n1 slots=0", "1: expected 1 to 1024 slots, found \"0\""),
-            ("n1 slots=1000\nn1 slots=1000", "2: ana@n1 has more than 1024 slots with the lines before"),
+            ("n1 slots=1000\nn1 slots=1000", "2: ana@n1 has more than 1024 slots, including the lines before"),
             ("\n\nn1 n2", "3: expected slots=N, max_slots=N or user=NAME after the host, found \"n2\""),
             ("-oProxyCommand=x", "1: -oProxyCommand=x: expected a host as for ssh: an alias, a name or an address"),
             ("n[1-", "1: n[1-: a bracket is not closed"),

@@ -125,8 +125,8 @@ pub async fn question(events: &Events) -> String {
         names => format!("In {}: {names}{more}\n", client.config_name()),
     };
     format!(
-        "Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; separate them by spaces.\n{names}\
-         machines (the first becomes the master): "
+        "Which machines? Write [user@]host[:port], as for ssh, or node[1-4]; separate them with \
+         spaces.\n{names}machines (the first becomes the master): "
     )
 }
 

@@ -137,11 +137,11 @@ rules! {
         |_| Ok(());
 
     /// The name of a node: it must be possible to name it in `--on` and to use it in a file's name.
-    pub NODE_NAME: "1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-` or `.`", 253,
+    pub NODE_NAME: "1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first not `-` or `.`", 253,
         r"^[\p{Alphabetic}\p{N}_:%][\p{Alphabetic}\p{N}_.:%-]*$", |_| Ok(());
 
     /// The user to log in as, also of a domain.
-    pub USER: "a user's name: letters, digits, `.`, `_`, `@`, `+`, `\\` or `-`, the first no `-`", 255,
+    pub USER: "a user's name: letters, digits, `.`, `_`, `@`, `+`, `\\` or `-`, the first not `-`", 255,
         r"^[\p{Alphabetic}\p{N}._@+\\][\p{Alphabetic}\p{N}._@+\\-]*$", |_| Ok(());
 
     /// The node's address on the cluster's network.
@@ -183,7 +183,7 @@ rules! {
         2010, "^(/dev/[^:]+)(?::(/[^:]+))?(?::([rwm]{1,3}))?$", |_| Ok(());
 
     /// The name of a variable that may be given to all ranks.
-    pub VARIABLE: "the name of a variable: letters, digits and `_`, the first no digit", 1000,
+    pub VARIABLE: "the name of a variable: letters, digits and `_`, the first not a digit", 1000,
         "^[A-Za-z_][A-Za-z0-9_]*$", not_reserved;
 }
 

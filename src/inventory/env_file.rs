@@ -79,7 +79,7 @@ fn definition(text: &str) -> (Result<Definition, String>, &str) {
 }
 
 /// What is wrong with a value in which other programs would replace a variable.
-const EXPANDS: &str = "hvdctl replaces no ${…} in NAME: put the value in single quotes if it is meant as it is";
+const EXPANDS: &str = "hvdctl does not expand ${…} in NAME: put the value in single quotes if it is meant literally";
 
 /// What is wrong with a value that is one for Compose, and a comment for python-dotenv: `A= #ff0000`.
 const UNCLEAR: &str = "a # follows NAME= and a blank: put the value in quotes, or the comment on a line of its own";
@@ -204,8 +204,8 @@ mod tests {
             "line 5: the value of A contains a NUL",
             "line 6: text follows the closing quote of B",
             "line 8: text follows the closing quote of C",
-            "line 9: hvdctl replaces no ${…} in D: put the value in single quotes",
-            "line 10: hvdctl replaces no ${…} in E",
+            "line 9: hvdctl does not expand ${…} in D: put the value in single quotes",
+            "line 10: hvdctl does not expand ${…} in E",
             "line 11: a # follows H= and a blank: put the value in quotes",
             "line 12: the value of F has no closing quote",
         ];

@@ -70,13 +70,13 @@ tables! {
         name: String = "local".into(), Text(&check::NAME);
         /// Image of all containers. Name a version to keep jobs repeatable.
         image: String = "horovod/horovod:latest".into(), Text(&check::IMAGE);
-        /// When `up` pulls the image: if a node does not have it, each time, or never; `peers` gives nodes that do not
-        /// have it that of another node and contacts no registry.
+        /// When `up` pulls the image: if a node does not have it, each time, or never; `peers` copies it from another
+        /// node to those that do not have it, and contacts no registry.
         pull: Pull = Pull::Missing, Choice(&["missing", "always", "peers", "never"]);
-        /// Container engine of the nodes: Docker, Podman, or Docker where it is installed and else Podman; that of a
-        /// node takes precedence.
+        /// Container engine of the nodes: Docker, Podman, or Docker where it is installed and otherwise Podman; that of
+        /// a node takes precedence.
         engine: EngineChoice = EngineChoice::Auto, Choice(&["auto", "docker", "podman"]);
-        /// What runs the ranks: containers, or processes of the login, which need neither an engine nor root.
+        /// What runs the ranks: containers, or processes of the login user, which need neither an engine nor root.
         runtime: RuntimeChoice = RuntimeChoice::Container, Choice(&["container", "process"]);
         /// With `runtime = "process"`: directory on each node, on a disk of its own, for everything that hvdctl keeps
         /// there; otherwise /var/tmp/hvdctl-NAME. The other directories are in it.
@@ -102,7 +102,7 @@ tables! {
         /// Horovod's controller for `horovodrun`; `--controller` takes precedence.
         controller: Controller = Controller::Gloo, Choice(&["gloo", "mpi"]);
         /// Cores that each rank is bound to: those of its GPU's NUMA node, an equal share, or all; `--bind` takes
-        /// precedence. Without it: numa if there are several NUMA nodes and GPUs that belong to them, else none.
+        /// precedence. Without it: numa if there are several NUMA nodes and GPUs that belong to them, otherwise none.
         bind: Option<Bind> = None, Choice(&["numa", "core", "none"]);
         /// Size of /dev/shm in the containers. If it is too small, data loaders and NCCL fail.
         shm_size: u64 = 8 << 30, Size;
@@ -112,7 +112,7 @@ tables! {
         connect_timeout as "connect_timeout_s": Duration = Duration::from_secs(10), seconds(1, 600);
         /// Seconds for one step on one node.
         command_timeout as "command_timeout_s": Duration = Duration::from_secs(60), seconds(1, 86_400);
-        /// Seconds for all ranks of a job to start, else the job fails.
+        /// Seconds for all ranks of a job to start; otherwise the job fails.
         start_timeout as "start_timeout_s": Duration = Duration::from_secs(120), seconds(1, 86_400);
         /// Seconds between SIGTERM and SIGKILL when a job is stopped.
         stop_grace as "stop_grace_s": Duration = Duration::from_secs(10), seconds(0, 3600);
@@ -144,7 +144,7 @@ tables! {
 
     /// What `bench` requires of the cluster; `[bench]` in the file.
     Bench, BENCH {
-        /// The least bus bandwidth of allreduce, in GB/s (10⁹ bytes a second) as nccl-tests defines it, at the best
+        /// The minimum bus bandwidth of allreduce, in GB/s (10⁹ bytes a second) as nccl-tests defines it, at the best
         /// size: `bench` and `verify` fail below it.
         min_busbw: Option<u64> = None, Bandwidth;
     }
@@ -171,7 +171,7 @@ tables! {
     Slurm, SLURM {
         /// Login node as for ssh, `[user@]host[:port]`; otherwise this machine.
         host: Option<String> = None, Text(&check::DESTINATION);
-        /// Directory that the login node and all others share, for everything that hvdctl keeps there; otherwise
+        /// Directory that the login node and all other nodes share, for everything that hvdctl keeps there; otherwise
         /// .hvdctl in your home directory.
         state_dir: Option<String> = None, Text(&check::STATE_DIR);
         /// What starts the ranks; otherwise that of the cluster.
@@ -179,7 +179,7 @@ tables! {
         /// Lines of bash that set up the environment of a job, like "module load CUDA". A login shell runs them when
         /// the job starts.
         activate: Vec<String> = Vec::new(), List(&Text(&check::LINE));
-        /// Partition of the jobs; otherwise Slurm's default, as for all that follows.
+        /// Partition of the jobs. Without this or one of the following fields, Slurm's default applies.
         partition: Option<String> = None, Text(&check::SLURM);
         /// Account that jobs are charged to.
         account: Option<String> = None, Text(&check::SLURM);
@@ -191,7 +191,7 @@ tables! {
         time: Option<String> = None, Text(&check::SLURM);
         /// Generic resources of each node. With "gpu:4" a node has at most 4 ranks.
         gres: Option<String> = None, Text(&check::SLURM);
-        /// Further options of sbatch, as they are; --sbatch adds to them.
+        /// Further options of sbatch, passed on unchanged; --sbatch adds to them.
         options: Vec<String> = Vec::new(), List(&Text(&check::SLURM_OPTION));
     }
 
@@ -214,18 +214,18 @@ tables! {
         /// GPUs and MIG devices for jobs: a number (the first N), "auto" (all that nvidia-smi lists), "all" (the same,
         /// at least one), "none", or a list of indices and UUIDs.
         gpus: super::Gpus = super::Gpus::Auto, Gpus;
-        /// Most ranks of one job; otherwise one per GPU, or per CPU core.
+        /// Maximum number of ranks of one job; otherwise one per GPU, or per CPU core.
         slots: Option<u32> = None, Number("a number of slots", 1, 1024);
         /// Address on the network between the nodes; otherwise detected. With a range of hosts, a range of the same
         /// length, like 10.0.0.[1-16].
         address: Option<IpAddr> = None, Range(&check::ADDRESS);
         /// Network interface between the nodes, if they have several; otherwise detected.
         interface: Option<String> = None, Text(&check::INTERFACE);
-        /// Who owns the node, if that is someone else. A password or a registry's login is given to the nodes of one
+        /// Owner of the node, if that is someone else. A password or a registry's login is given to the nodes of one
         /// owner only.
         owner: Option<String> = None, Text(&check::OWNER);
-        /// Public host key of the machine's own sshd: ssh accepts no other one, also at first contact; otherwise the
-        /// one that it knows.
+        /// Public host key of the machine's own sshd: ssh accepts no other, even at first contact; otherwise the key
+        /// that ssh knows.
         host_key: Option<String> = None, Text(&check::HOST_KEY);
         /// Whether jobs are launched here; true for at most one node.
         master: bool = false, Flag;
@@ -251,7 +251,7 @@ tables! {
         activate: Vec<String> = Vec::new(), List(&Text(&check::LINE));
         /// Variables of every rank, in addition to the image's; not for secrets.
         env: BTreeMap<String, String> = BTreeMap::new(), Table(&check::VARIABLE, &Variable);
-        /// File on this machine with further NAME=VALUE lines, as a .env file of Compose; its values may be secret.
+        /// File on this machine with further NAME=VALUE lines, like a .env file of Compose; its values may be secret.
         /// Relative to the inventory.
         env_file: Option<PathBuf> = None, Text(&check::FILE);
     }

@@ -138,7 +138,7 @@ impl Inventory {
     /// Reads an inventory file; see [`Inventory::parse`].
     ///
     /// # Errors
-    /// As of [`Inventory::parse`]; also a file that cannot be read or is no UTF-8.
+    /// As of [`Inventory::parse`]; also a file that cannot be read or is not UTF-8.
     pub fn load(file: &Path) -> Result<Inventory, Error> {
         let refused = |why: String| Error::Inventory(format!("{}:{why}", file.display()));
         let bytes = files::read(file, MOST).map_err(|error| refused(format!(" cannot be read: {error}")))?;

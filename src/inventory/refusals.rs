@@ -158,14 +158,14 @@ node.host: a host as for ssh: an alias, a name or an address
   "root@a" -> "root@a"; set the user as `user`
   "ssh://a" -> "ssh://a"; set a port as `ssh_port`, and write an IPv6 address without brackets
   "n[1-" -> "n[1-"; a bracket is not closed
-  "n[a-b]" -> "n[a-b]"; "a" is no number of up to 9 digits
+  "n[a-b]" -> "n[a-b]"; "a" is not a number of up to 9 digits
   "n[3-1]" -> "n[3-1]"; the range 3-1 is empty
   "n[0-99999]" -> "n[0-99999]"; with the range 0-99999 there are more than 10000 names
   "n[1-2];x" -> "n[1-2];x"
   "a:22" -> "a:22"; set a port as `ssh_port`, and write an IPv6 address without brackets
   "[::1]:22" -> "[::1]:22"; set a port as `ssh_port`, and write an IPv6 address without brackets
   1 -> 1
-node.name: 1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-` or `.`
+node.name: 1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first not `-` or `.`
   "" -> ""
   "-a" -> "-a"
   "a b" -> "a b"
@@ -173,7 +173,7 @@ node.name: 1 to 253 letters, digits, `_`, `.`, `:`, `%` or `-`, the first no `-`
   "a/b" -> "a/b"
   ".." -> ".."
   "a\tb" -> "a\tb"
-node.user: a user's name: letters, digits, `.`, `_`, `@`, `+`, `\` or `-`, the first no `-`
+node.user: a user's name: letters, digits, `.`, `_`, `@`, `+`, `\` or `-`, the first not `-`
   "" -> ""
   "-oProxyCommand=x" -> "-oProxyCommand=x"
   "a b" -> "a b"
@@ -289,7 +289,7 @@ node.env: a string or a whole number
   { A = true } -> +6 true
   { A = ["1"] } -> +6 an array
   { A = "\u0000" } -> +6 "\0"
-node.env: the name of a variable: letters, digits and `_`, the first no digit
+node.env: the name of a variable: letters, digits and `_`, the first not a digit
   { "" = 1 } -> +2 ""
   { 1A = 1 } -> +2 "1A"
   { "A B" = 1 } -> +2 "A B"
@@ -392,7 +392,7 @@ fn refused() -> Vec<Refused> {
 }
 
 impl Refused {
-    /// An inventory in which the field comes last, in place of a good value if it is one that must be there.
+    /// An inventory in which the field comes last, instead of a good value if it is one that must be there.
     fn file(&self, table: &str) -> String {
         let name = if (self.table, self.field) == ("cluster", "name") { "" } else { "name = 'lab'\n" };
         let host = if (self.table, self.field) == ("node", "host") { "" } else { "host = 'a'\n" };

@@ -13,18 +13,18 @@ pub fn schema() -> String {
     let mut properties: Map<String, Value> = groups.collect();
     for (name, required, description) in [
         ("cluster", &["name"][..], "Settings of the whole cluster."),
-        ("bench", &[], "What `bench` requires of the cluster."),
+        ("bench", &[], "Requirements on the cluster that `bench` checks."),
         ("pool", &["path"], "The pool in which `grade --publish` and `pool` exchange nodes with other owners."),
         (
             "slurm",
             &[],
-            "A cluster of Slurm, to which jobs are submitted: those of an inventory without [[node]], or with --scheduler slurm.",
+            "A Slurm cluster to which jobs are submitted if the inventory has no [[node]], or with --scheduler slurm.",
         ),
         (
             "defaults",
             &[],
-            "What many nodes have in common; each [[node]] may have its own value. A list there replaces the list here; \
-             env and ulimits are merged name by name.",
+            "Defaults for the nodes; each [[node]] may override them. A list there replaces the list here; env and \
+             ulimits are merged name by name.",
         ),
         ("node", &["host"], "One machine, or a range of them."),
     ] {
@@ -40,7 +40,7 @@ pub fn schema() -> String {
     }
     let mut schema = record(Value::Object(properties), &["cluster"]);
     schema["$schema"] = "http://json-schema.org/draft-07/schema#".into();
-    schema["title"] = "Inventory of hvdctl".into();
+    schema["title"] = "hvdctl inventory".into();
     schema["description"] = "The machines of a cluster, and how hvdctl reaches and sets them up.".into();
     format!("{schema:#}\n")
 }

@@ -92,7 +92,7 @@ impl JobNodes<'_> {
             return Ok(());
         }
         Err(Error::check(
-            format!("job {} has {nodes} nodes, and hvdctl shows the output of at most {MOST_LOGS_OF_SLURM}", self.id),
+            format!("job {} has {nodes} nodes, but hvdctl shows the output of at most {MOST_LOGS_OF_SLURM}", self.id),
             format!("the logs are in {}/{} of the login node", self.cluster.jobs_dir, self.id),
         ))
     }

@@ -245,7 +245,7 @@ pub(super) async fn compare(
         let existing = existing.collect::<Result<_, Error>>()?;
         Ok((Arc::new(target), existing))
     };
-    tokio::task::spawn_blocking(work).await.context("cannot read the files here")?
+    tokio::task::spawn_blocking(work).await.context("cannot read the local files")?
 }
 
 /// Downloads items from all nodes that have some. Returns the paths of those that are in their places, and what failed.

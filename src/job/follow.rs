@@ -121,7 +121,7 @@ impl FollowedLog {
     fn read_on(&mut self, position: &LogPosition, events: &Events) {
         let warn = |warning: &str| events.warn(Message::of(self.log.node(), warning));
         if position.taken != self.taken {
-            warn("the last lines of its log were not on its disk yet, and are gone there");
+            warn("the last lines of its log had not reached its disk, and are lost");
         } else if position.offset > self.parser.offset() {
             warn(&gone(position.offset));
         }
@@ -202,8 +202,8 @@ impl<'a> Follow<'a> {
             Chunk::Lost => {
                 self.warn(
                     i,
-                    "lost the connection that follows its log; it is read on when the node answers again, or \
-                    the job ends",
+                    "lost the connection that follows its log; reading continues when the node answers again, or when \
+                     the job ends",
                 );
                 let followed = &mut self.logs[i];
                 let pause = LONGEST_PAUSE.min(PAUSE * 2_u32.saturating_pow(followed.losses));

@@ -126,8 +126,9 @@ async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Fo
     };
     if text.trim() == UNKNOWN {
         let cause = "what the job wrote there was not examined, or could not be listed";
-        let copies =
-            |(name, _): (EngineName, &str)| format!("`{} cp {}:PATH .` there gets it", name.command(), container.name);
+        let copies = |(name, _): (EngineName, &str)| {
+            format!("`{} cp {}:PATH .` there copies it", name.command(), container.name)
+        };
         return Err(engine
             .version()
             .map(copies)
@@ -183,7 +184,7 @@ fn note_of_more(job: &Job, node: &str, listed: usize, events: &Events) {
     if more > 0 {
         let more = count(more, "smaller file");
         events.note(format!(
-            "{node}: the list has the {MOST} largest files; `docker cp` or `podman cp` there gets {more} more"
+            "{node}: the list has the {MOST} largest files; `docker cp` or `podman cp` there copies the other {more}"
         ));
     }
 }
@@ -234,7 +235,7 @@ async fn copy(found: &Found, item: &Download, into: &Arc<TargetDirectory>, event
     copied?;
     match unpacked {
         Ok(true) => Ok(()),
-        Ok(false) => Err(failed("the container has another file there than at the end of the job")),
+        Ok(false) => Err(failed("the file in the container is not the one that was there at the end of the job")),
         Err(error) => Err(failed(&error.to_string())),
     }
 }

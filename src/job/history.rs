@@ -51,13 +51,13 @@ pub async fn report<'a>(
     for share in job.placement.shares.iter().filter(|share| nodes.members().all(|one| one.node.name != share.node)) {
         let error = list.failed.iter().find(|error| error.node == share.node);
         let reason = error.map_or("it was not queried", |error| error.message.as_str());
-        report.borrow_mut().miss(&share.node, &format!("nothing that it recorded was read: {reason}"));
+        report.borrow_mut().miss(&share.node, &format!("its records were not read: {reason}"));
     }
     for_each_node(logs.iter().zip(examined).collect(), async |(log, examined): (&NodeLog, Result<Examined, _>)| {
-        let _step = events.begin(log.node(), Step::read("reading what it recorded"));
+        let _step = events.begin(log.node(), Step::read("reading its records"));
         let read = async { read_node(log, examined?, ahead, has_output, &report).await };
         if let Err(error) = read.await {
-            report.borrow_mut().miss(log.node(), &format!("not all that it recorded was read: {}", error.message));
+            report.borrow_mut().miss(log.node(), &format!("some of its records were not read: {}", error.message));
         }
     })
     .await;

@@ -228,11 +228,11 @@ struct LogView<'a> {
     events: &'a Events,
     /// The ranks without progress that are to be reported.
     waits: Waits,
-    /// Whether it was reported that another program runs in place of that of the command.
+    /// Whether it was reported that another program runs instead of that of the command.
     is_substituted: bool,
 }
 
-/// Formats that the ranks run this program in place of `python`.
+/// Formats that the ranks run this program instead of `python`.
 pub(super) fn substituted(program: &str) -> String {
     let program: String = program.chars().take(100).collect();
     format!("the image has no `python`: the ranks run `{}`", printable(&program))

@@ -124,7 +124,7 @@ impl JobList<'_> {
             return Ok(job);
         }
         let message = format!("job {}: {}", job.id, job.reason.as_deref().unwrap_or_default());
-        Err(Error::check(message, "use the hvdctl that started it, or name another job"))
+        Err(Error::check(message, "use the version of hvdctl that started it, or name another job"))
     }
 
     /// Returns a job's nodes that answered. A job whose record cannot be read may have anything on all that answered.

@@ -182,7 +182,7 @@ impl NodeLog {
         let mut process = transport.follow(&script, OPERATION).await?;
         let read = read_frames(&mut process.stdout, &mut parser, transport.limit(), take).await;
         read.map_err(|e| NodeError::failed(self.node(), OPERATION, e))?;
-        // a connection that broke looks like the end of the log, but for the exit code
+        // a connection that broke looks like the end of the log, except the exit code
         transport.ended(process, OPERATION).await?;
         Ok(parser.offset())
     }

@@ -207,10 +207,10 @@ impl FailedProgram<'_> {
     /// Returns a hint on a file or module that the project has not brought to the nodes.
     fn left_out(&self, what: &str) -> String {
         match self.project {
-            KnownProject::None => "`run` uploads no project, `hvdctl train` does".to_owned(),
+            KnownProject::None => "`run` does not upload a project; `hvdctl train` does".to_owned(),
             KnownProject::Elsewhere | KnownProject::Modules(_) => format!(
-                "the project on the nodes has no {what}: see its path, and the lines of .gitignore and \
-                 .hvdctlignore, which leave files out"
+                "the project on the nodes has no {what}: check its path, and .gitignore and .hvdctlignore, which \
+                 exclude files"
             ),
         }
     }
@@ -246,12 +246,12 @@ impl FailedProgram<'_> {
         };
         let setup = match self.directory {
             None => format!(
-                "what the image lacks is installed on all nodes by `setup` in hvdctl.toml: {example} (hvdctl image \
-                 build --help), or by its `build = \"Dockerfile\"`; or choose another `image` in the inventory"
+                "install what the image lacks on all nodes with `setup` in hvdctl.toml: {example} (hvdctl image build \
+                 --help), or with `build = \"Dockerfile\"`; or choose another `image` in the inventory"
             ),
             Some(_) => {
-                "what is not installed on the nodes: hvdctl env create makes one virtualenv on all of them; what \
-                        else ranks need is set up by `activate` in the inventory"
+                "install packages on all nodes with hvdctl env create; set up what else ranks need with `activate` in \
+                 the inventory"
                     .to_owned()
             }
         };
@@ -266,8 +266,8 @@ impl FailedProgram<'_> {
             KnownProject::Modules(directory_of) => match (directory_of(module), directory_of(first)) {
                 (Some(directory), _) => self.own(first, &directory),
                 (None, Some(_)) => format!(
-                    "{first} is in the project, but not {module}: see the lines of .gitignore and .hvdctlignore, which \
-                     leave files out"
+                    "{first} is in the project, but not {module}: check .gitignore and .hvdctlignore, which exclude \
+                     files"
                 ),
                 (None, None) if is_own_name => self.left_out(first),
                 (None, None) => setup,
@@ -286,7 +286,7 @@ impl FailedProgram<'_> {
     }
 
     /// Returns `before` and the command that starts the program as a module, if it is a Python file of the project;
-    /// else `otherwise` in place of the command.
+    /// else `otherwise` instead of the command.
     fn as_module(&self, before: &str, otherwise: &str) -> String {
         let words: Vec<String> = self.command.iter().map(ToString::to_string).collect();
         let at = words.iter().position(|word| word.rsplit('/').next().is_some_and(|name| name.starts_with("python")));
@@ -450,9 +450,10 @@ fn out_of_files(line: &str) -> Option<String> {
 }
 
 /// The warning about ranks of `srun` where Slurm has no type of MPI (`allocation.py`).
-pub const WITHOUT_MPI: &str = "Slurm does not connect the ranks of MPI programs here: it can load neither PMIx nor PMI2, \
-                               and its default is none (MpiDefault); each rank of such a program believes that it is \
-                               alone\n  hint: --launcher mpirun connects them; if the program does not use MPI, ignore this";
+pub const WITHOUT_MPI: &str = "Slurm does not connect the ranks of MPI programs here: it can load neither PMIx nor \
+                               PMI2, and its default is none (MpiDefault); each rank of such a program assumes that it \
+                               is alone\n  hint: --launcher mpirun connects them; if the program does not use MPI, \
+                               ignore this";
 
 impl Launcher {
     /// Returns the warning about a job none of whose ranks had a connection to another one in so many seconds.
@@ -460,15 +461,14 @@ impl Launcher {
         let other = match self.program {
             "torchrun" | "env" => "programs for Horovod need --launcher horovodrun",
             "srun" => {
-                "programs of MPI need --launcher mpirun, or another -e SLURM_MPI_TYPE (`srun --mpi=list`); those for \
+                "MPI programs need --launcher mpirun, or another -e SLURM_MPI_TYPE (`srun --mpi=list`); those for \
                  PyTorch need --launcher torchrun"
             }
             _ => "programs for PyTorch (DDP, Accelerate, Lightning) need --launcher torchrun",
         };
         format!(
-            "no rank had a connection to another one in {seconds} s: each may do all of the work by itself\n  hint: \
-             {other}; if the \
-             program does not communicate, ignore this"
+            "no rank had a connection to another one in {seconds} s: each may be doing all of the work alone\n  hint: \
+             {other}; if the program does not communicate, ignore this"
         )
     }
 
@@ -595,9 +595,9 @@ mod tests {
             ("/usr/bin/python3: No module named pkg", "pkg is in lib of the project: -e PYTHONPATH=/workspace/lib"),
             (
                 "ModuleNotFoundError: No module named 'src.gone'",
-                "src is in the project, but not src.gone: see the lines of",
+                "src is in the project, but not src.gone: check .gitignore",
             ),
-            ("ModuleNotFoundError: No module named 'models'", "the project on the nodes has no models: see"),
+            ("ModuleNotFoundError: No module named 'models'", "the project on the nodes has no models: check"),
             (
                 "ImportError: cannot import name 'f' from 'utils' (/usr/lib/python3/site-packages/utils/__init__.py)",
                 "this utils is not the one in the project; utils is in the project",
@@ -608,7 +608,7 @@ mod tests {
             ),
             (
                 "python: can't open file '/workspace/x.py': [Errno 2] No such file or directory",
-                "nodes has no x.py: see",
+                "nodes has no x.py: check",
             ),
         ] {
             let hint = hint(line);
@@ -635,7 +635,7 @@ mod tests {
     fn a_module_may_be_the_projects_where_the_project_is_not_known() {
         let both = of("ModuleNotFoundError: No module named 'tiny'", &UNKNOWN);
         assert!(
-            both.starts_with("if tiny is in the project: -e PYTHONPATH=/workspace; what the image lacks"),
+            both.starts_with("if tiny is in the project: -e PYTHONPATH=/workspace; install what the image lacks"),
             "{both}"
         );
         assert_eq!(
@@ -644,11 +644,11 @@ mod tests {
         );
         let none = FailedProgram { command: &[], project: KnownProject::None, directory: None };
         let run = |line: &str| of(line, &none);
-        assert!(run("ModuleNotFoundError: No module named 'tiny'").starts_with("what the image lacks is installed"));
+        assert!(run("ModuleNotFoundError: No module named 'tiny'").starts_with("install what the image lacks"));
         for line in
             ["ModuleNotFoundError: No module named 'src'", "python: can't open file '/workspace/x.py': [Errno 2] …"]
         {
-            assert_eq!(run(line), "`run` uploads no project, `hvdctl train` does");
+            assert_eq!(run(line), "`run` does not upload a project; `hvdctl train` does");
         }
         let relative = of("ImportError: attempted relative import with no known parent package", &UNKNOWN);
         assert_eq!(relative, "start it as a module of its package: python -m PACKAGE.MODULE");

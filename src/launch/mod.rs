@@ -206,7 +206,7 @@ pub struct ShellRequest<'a> {
 pub fn check_address(address: IpAddr) -> Result<(), String> {
     match address {
         IpAddr::V4(_) => Ok(()),
-        IpAddr::V6(_) => Err(format!("launchers are given IPv4 addresses only, and {address} is an IPv6 address")),
+        IpAddr::V6(_) => Err(format!("launchers are given IPv4 addresses only, but {address} is an IPv6 address")),
     }
 }
 

@@ -5,7 +5,7 @@ pub const JOB_SUPERVISOR: &str = "job_supervisor.py";
 /// What the launcher starts as every rank.
 pub const RANK_SUPERVISOR: &str = "rank_supervisor.py";
 
-/// What starts Horovod's elastic driver in place of `horovodrun`.
+/// What starts Horovod's elastic driver instead of `horovodrun`.
 pub const ELASTIC_DRIVER: &str = "elastic_driver.py";
 /// The nodes that it may use, in the job's directory on the launcher's node.
 pub const AVAILABLE_HOSTS: &str = "available_hosts";

@@ -286,5 +286,5 @@ fn a_launcher_that_takes_one_interface_for_all_takes_their_network_where_the_nam
 fn launchers_are_given_ipv4_addresses() {
     assert_eq!(check_address(HOSTS[0].address), Ok(()));
     let refused = check_address(Ipv6Addr::LOCALHOST.into()).unwrap_err();
-    assert_eq!(refused, "launchers are given IPv4 addresses only, and ::1 is an IPv6 address");
+    assert_eq!(refused, "launchers are given IPv4 addresses only, but ::1 is an IPv6 address");
 }

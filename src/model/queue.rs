@@ -4,7 +4,7 @@ use super::job_state::JobState;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What Slurm says of a job.
+/// What Slurm reports about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "SlurmJob")]
 pub struct QueueEntry {
@@ -12,7 +12,7 @@ pub struct QueueEntry {
     pub job: String,
     /// Its state there: `PENDING`, `RUNNING`, `TIMEOUT`, …
     pub state: String,
-    /// Why it waits, in Slurm's words.
+    /// Why it waits, as Slurm reports it.
     pub reason: Option<String>,
     /// When it was submitted, in seconds since the epoch.
     pub submitted: Option<i64>,
@@ -58,7 +58,7 @@ impl QueueEntry {
             "OUT_OF_MEMORY" => failed("it used more memory than Slurm had allocated to it"),
             "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => failed("Slurm could not start its nodes"),
             "FAILED" if started == 0 => {
-                failed("it ended before its ranks were started; its nodes may not share the directory of hvdctl")
+                failed("it ended before its ranks were started; its nodes may not share hvdctl's directory")
             }
             "CANCELLED" => {
                 Some(QueueEnd { state: JobState::Stopped, reason: "it was cancelled in Slurm (scancel)".to_owned() })

@@ -14,9 +14,9 @@ pub enum Restart {
     Failed {
         /// The root cause, if a rank caused the failure.
         root_cause: Option<RootCause>,
-        /// What else ended the attempt.
+        /// What ended the attempt other than a rank.
         fault: Option<String>,
-        /// The exit code of the launcher; null if it did not exit by itself.
+        /// The exit code of the launcher; null if it did not exit on its own.
         launcher: Option<i64>,
         /// The number of the attempt that follows, from 2 on.
         attempt: u32,
@@ -57,7 +57,7 @@ impl fmt::Display for Restart {
                     (Some(cause), ..) => write!(f, "{cause}")?,
                     (None, Some(fault), _) => f.write_str(fault)?,
                     (None, None, Some(code)) => write!(f, "the launcher exited with code {code}")?,
-                    (None, None, None) => f.write_str("the launcher did not exit by itself")?,
+                    (None, None, None) => f.write_str("the launcher did not exit on its own")?,
                 }
                 write!(f, "; attempt {attempt} of {attempts} begins in {pause} s")
             }

@@ -73,8 +73,8 @@ impl CdiDevices {
         }
         if let Some(path) = self.unreadable.first() {
             let message =
-                format!("{path}, which describes devices to Podman, cannot be read by the login of its engine");
-            return Some((message, format!("let everybody read it, on the node: sudo chmod a+r {path}")));
+                format!("{path}, which describes devices to Podman, cannot be read by the user of its engine");
+            return Some((message, format!("make it readable, on the node: sudo chmod a+r {path}")));
         }
         let Some(file) = self.files.last() else {
             let message = "no CDI file in /etc/cdi or /var/run/cdi describes its GPUs to Podman";
@@ -86,7 +86,7 @@ impl CdiDevices {
         (!missing.is_empty()).then(|| {
             let written = if file.ends_with(".yaml") { file } else { FILE };
             let message = format!("{} does not describe {} to Podman", self.files.join(" and "), missing.join(", "));
-            (message, format!("describe the GPUs that there are now, on the node: {GENERATE}{written}"))
+            (message, format!("generate it again, on the node: {GENERATE}{written}"))
         })
     }
 

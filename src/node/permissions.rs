@@ -6,8 +6,8 @@ use crate::text::quote;
 use std::fmt;
 
 /// Why it matters who can change such a directory.
-pub const WHY: &str = "root works there: who can replace a directory on the way reads what root writes there, and \
-    chooses what runs as root";
+pub const WHY: &str = "root works there: anyone who can replace a directory on the path can read what root writes \
+                       there, and choose what runs as root";
 
 /// How somebody other than root and the login that hvdctl uses can change a directory, or what is on the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl ExposedPath {
     /// Returns what to do about it.
     pub fn hint(&self, cluster: &Cluster) -> String {
         if cluster.is_private() {
-            return "set cluster.state_dir to a directory that only you can change".into();
+            return "set cluster.state_dir (under Slurm, slurm.state_dir) to a directory that only you can change".into();
         }
         let path = quote::readable(&self.path);
         let command = match self.fault {
@@ -89,7 +89,7 @@ impl ExposedPath {
             }
         };
         let owner = if self.fault == Fault::Owner && self.user != "nobody" {
-            format!(", unless {} is to keep it", self.user)
+            format!(", unless {} is meant to keep it", self.user)
         } else {
             String::new()
         };
@@ -142,7 +142,7 @@ impl ClosedDirectory {
         };
         let line = |what: &String| format!("{what}_dir = {:?}", format!("{home}/hvdctl/{what}"));
         let lines: Vec<String> = self.leads_to.iter().map(line).collect();
-        format!("without root, they have to be directories of the login. Set in [cluster]: {}", lines.join(", "))
+        format!("without root, they must be directories of the login user. Set in [cluster]: {}", lines.join(", "))
     }
 }
 
@@ -241,9 +241,9 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "other users can change cluster.jobs_dir, cluster.data_dir: /scratch/h v belongs to mallory (mode 755)\n\
-                 `sudo chown root:root '/scratch/h v' && sudo chmod go-w '/scratch/h v'` on the node, unless mallory \
-                 is to keep it",
+                "other users can change cluster.jobs_dir, cluster.data_dir: /scratch/h v belongs to mallory (mode \
+                 755)\n`sudo chown root:root '/scratch/h v' && sudo chmod go-w '/scratch/h v'` on the node, unless \
+                 mallory is meant to keep it",
                 "other users can change cluster.ssh_dir: the link /opt/link belongs to mallory\n\
                  `sudo chown -h root:root /opt/link` on the node",
                 "other users can change cluster.jobs_dir: the group users can write to /srv (owner root, mode 775)\n\

@@ -80,7 +80,7 @@ impl<T: JsonSchema> JsonSchema for Reading<T> {
     }
 }
 
-/// Returns whether a text is the driver's message in place of a value.
+/// Returns whether a text is the driver's message instead of a value.
 pub(crate) fn is_failure(text: &str) -> bool {
     FAILURES.iter().any(|message| text.contains(message))
 }

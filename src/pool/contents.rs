@@ -54,7 +54,7 @@ impl PoolContents {
             key(one).cmp(&key(other))
         });
         if is_cut {
-            events.warn(format!("the pool has more than {MOST_FILES} files, of which that many are read"));
+            events.warn(format!("the pool has more than {MOST_FILES} files; only that many are read"));
         }
         Ok(PoolContents { files, is_cut, signers })
     }
@@ -84,7 +84,7 @@ pub(super) fn read_signers(pool: &Pool, events: &Events) -> Result<AllowedSigner
         events.warn(format!("{shown}:{line}: this line adds no member: {why}"));
     }
     if signers.is_empty() {
-        return Err(Error::usage(format!("{shown} names no member"), hint));
+        return Err(Error::usage(format!("{shown} lists no members"), hint));
     }
     Ok(signers)
 }

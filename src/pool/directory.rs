@@ -74,11 +74,11 @@ fn explained(error: NodeError) -> NodeError {
     let hint = if error.message.contains("there is no directory") {
         "create it once: mkdir -m 3770 DIRECTORY, chgrp MEMBERS DIRECTORY; docs/reference/pool.md has the steps"
     } else if error.message.contains("ermission denied") || error.message.contains("not permitted") {
-        "all members need permission to read and write the directory and to enter those above it, and each file is its \
-         owner's. A new \
-         group counts for new logins: hvdctl disconnect; docs/reference/pool.md has the steps"
+        "all members need permission to read and write the directory and to enter those above it, and each file \
+         belongs to its owner. A new group applies to new logins: run hvdctl disconnect; docs/reference/pool.md has \
+         the steps"
     } else if error.message.contains(TAR_FAILED) {
-        "see whether tar is installed there; docs/reference/pool.md lists what the machine needs"
+        "check whether tar is installed there; docs/reference/pool.md lists what the machine needs"
     } else {
         return error;
     };
@@ -92,7 +92,7 @@ fn parse(answer: &[u8]) -> Result<Listing, String> {
     let mut named = BTreeSet::new();
     let mut rest = answer;
     loop {
-        let end = rest.iter().position(|byte| *byte == b'\n').ok_or("the answer is cut")?;
+        let end = rest.iter().position(|byte| *byte == b'\n').ok_or("the answer is truncated")?;
         let line = String::from_utf8_lossy(&rest[..end]).into_owned();
         rest = &rest[end + 1..];
         let (word, name) = line.split_once(' ').unwrap_or((&line, ""));
@@ -111,7 +111,7 @@ fn parse(answer: &[u8]) -> Result<Listing, String> {
                 continue;
             }
             "link" => "it is a link".to_owned(),
-            "special" => "it is no file".to_owned(),
+            "special" => "it is not a file".to_owned(),
             "denied" => "you have no permission to read it".to_owned(),
             "large" => too_large(),
             _ => return Err("the answer cannot be read".into()),
@@ -119,9 +119,7 @@ fn parse(answer: &[u8]) -> Result<Listing, String> {
         listing.unread.push(PoolFile::unreadable(name, reason));
     }
     if odd > 0 {
-        listing
-            .unread
-            .push(PoolFile::unreadable("*.node", format!("{odd} with other characters than hvdctl's in the name")));
+        listing.unread.push(PoolFile::unreadable("*.node", format!("{odd} with unexpected characters in the name")));
     }
     if !named.is_empty() {
         listing.files = unpack(rest)?;
@@ -141,14 +139,14 @@ fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
     let (archive, tail) = answer.split_at(end);
     let tail = String::from_utf8_lossy(tail);
     let (status, reported) =
-        tail.strip_prefix("tar ").and_then(|tail| tail.split_once('\n')).ok_or("the answer is cut")?;
+        tail.strip_prefix("tar ").and_then(|tail| tail.split_once('\n')).ok_or("the answer is truncated")?;
     let files = match archive.ends_with(&ARCHIVE_END) {
         true => entries(archive).map_err(|error| format!("the archive cannot be read: {error}"))?,
         false => Vec::new(),
     };
     match (files.is_empty(), status) {
         (false, _) => Ok(files),
-        (true, "0") => Err("the archive is cut".into()),
+        (true, "0") => Err("the archive is truncated".into()),
         (true, status) => Err(format!("{TAR_FAILED} {status}: {}", reported.trim())),
     }
 }
@@ -200,7 +198,7 @@ mod tests {
         assert!(listing.is_cut);
         let reasons: Vec<String> =
             listing.unread.iter().map(|file| format!("{}: {}", file.name, file.reason)).collect();
-        let odd = "*.node: 2 with other characters than hvdctl's in the name";
+        let odd = "*.node: 2 with unexpected characters in the name";
         let missing = "d.node: it was removed meanwhile, or tar cannot read it";
         assert_eq!(reasons, ["a.node: it is a link", "b.node: it is larger than 16.0 KiB", odd, missing]);
         assert!(listing.unread.iter().all(|file| file.state == FileState::Unreadable));

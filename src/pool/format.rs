@@ -22,7 +22,7 @@ const LONGEST_GPU: usize = 100;
 /// The most ranks and GPUs of a node, as in an inventory.
 pub const MOST_SLOTS: u32 = 1024;
 
-/// A node as its owner publishes it. Other members see this and nothing else of it.
+/// A node as its owner publishes it. Other members see this and nothing else about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolNode {
     /// The version of the format.
@@ -37,8 +37,8 @@ pub struct PoolNode {
     pub host: String,
     /// The port of its sshd.
     pub port: u16,
-    /// The public host key of that sshd, which `pool pick` accepts alone; without it, as older versions have published
-    /// it, the node is not picked.
+    /// The public host key of that sshd, the only one that `pool pick` accepts. Older versions published nodes without
+    /// it; these are not picked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
     /// Its address on the network between the nodes of its cluster, if the owner's inventory has one.
@@ -53,13 +53,13 @@ pub struct PoolNode {
     pub evidence: u32,
     /// Most ranks of one job.
     pub slots: u32,
-    /// The GPUs that its owner offers, as in an inventory: the first so many, or a list of indices and UUIDs. Without
-    /// it: all.
+    /// The GPUs that its owner offers, as in an inventory: a number (the first ones), or a list of indices and UUIDs.
+    /// Without it: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Gpus>,
     /// When it was published, in seconds since the epoch.
     pub published: u64,
-    /// From when on it is stale, in seconds since the epoch.
+    /// When it becomes stale, in seconds since the epoch.
     pub expires: u64,
 }
 
@@ -75,11 +75,11 @@ impl PoolNode {
         }
         let not_json = |error: serde_json::Error| {
             // what it quotes is the file's
-            format!("line {}, column {} is not that of a node's JSON", error.line(), error.column())
+            format!("line {}, column {} is not valid in a node's JSON", error.line(), error.column())
         };
         let Version { format } = serde_json::from_str(text).map_err(not_json)?;
         if format != FORMAT {
-            return Err(format!("it has format {format}, and this hvdctl reads format {FORMAT}"));
+            return Err(format!("it has format {format}, but this hvdctl reads format {FORMAT}"));
         }
         let node: PoolNode = serde_json::from_str(text).map_err(not_json)?;
         node.check()?;
@@ -93,7 +93,7 @@ impl PoolNode {
             [("owner", &OWNER, owner), ("cluster", &NAME, cluster), ("node", &NODE_NAME, node), ("host", &HOST, host)];
         for (field, rule, value) in texts {
             // what was found is the file's
-            rule.read(value).map_err(|_| format!("`{field}` is no name that hvdctl takes"))?;
+            rule.read(value).map_err(|_| format!("`{field}` is not a valid name"))?;
         }
         let is_plain = |name: &String| name.len() <= LONGEST_GPU && name.chars().all(|c| matches!(c, ' '..='~'));
         let is_score = |score: f64| (0.0..=1.0).contains(&score);
@@ -110,7 +110,7 @@ impl PoolNode {
             ("expires", lifetime.is_some_and(|lifetime| lifetime <= LONGEST_LIFETIME.as_secs())),
         ] {
             if !is_good {
-                return Err(format!("`{field}` is out of its range"));
+                return Err(format!("`{field}` is out of range"));
             }
         }
         Ok(())
@@ -234,12 +234,12 @@ pub(crate) mod tests {
             assert!(changed.text().is_err(), "{text}");
             PoolNode::parse(&text).expect_err(&text)
         };
-        assert_eq!(refused(&|n| n.host = "-oProxyCommand=id".into()), "`host` is no name that hvdctl takes");
-        assert_eq!(refused(&|n| n.node = "a\u{1b}[2J".into()), "`node` is no name that hvdctl takes");
-        assert_eq!(refused(&|n| n.cluster = "../x".into()), "`cluster` is no name that hvdctl takes");
-        assert_eq!(refused(&|n| n.owner = "*".into()), "`owner` is no name that hvdctl takes");
-        assert_eq!(refused(&|n| n.kind.gpu = Some("H\u{202e}".into())), "`kind` is out of its range");
-        assert_eq!(refused(&|n| n.port = 0), "`port` is out of its range");
+        assert_eq!(refused(&|n| n.host = "-oProxyCommand=id".into()), "`host` is not a valid name");
+        assert_eq!(refused(&|n| n.node = "a\u{1b}[2J".into()), "`node` is not a valid name");
+        assert_eq!(refused(&|n| n.cluster = "../x".into()), "`cluster` is not a valid name");
+        assert_eq!(refused(&|n| n.owner = "*".into()), "`owner` is not a valid name");
+        assert_eq!(refused(&|n| n.kind.gpu = Some("H\u{202e}".into())), "`kind` is out of range");
+        assert_eq!(refused(&|n| n.port = 0), "`port` is out of range");
         let long = format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5{}", "A".repeat(4000));
         let known = node().host_key.unwrap();
         let marked = format!("@cert-authority * {known}");
@@ -253,16 +253,16 @@ pub(crate) mod tests {
             &of_two_lines,
             &format!("{known} x"),
         ] {
-            assert_eq!(refused(&|n| n.host_key = Some(key.into())), "`host_key` is out of its range", "{key}");
+            assert_eq!(refused(&|n| n.host_key = Some(key.into())), "`host_key` is out of range", "{key}");
         }
-        assert_eq!(refused(&|n| n.score = Some(1.5)), "`score` is out of its range");
-        assert_eq!(refused(&|n| n.slots = 0), "`slots` is out of its range");
-        assert_eq!(refused(&|n| n.slots = MOST_SLOTS + 1), "`slots` is out of its range");
-        assert_eq!(refused(&|n| n.expires = n.published - 1), "`expires` is out of its range");
-        assert_eq!(refused(&|n| n.expires = u64::MAX), "`expires` is out of its range");
-        assert_eq!(refused(&|n| n.gpus = Some(Gpus::List(vec!["0\"]".into()]))), "`gpus` is out of its range");
-        assert_eq!(refused(&|n| n.gpus = Some(Gpus::List(Vec::new()))), "`gpus` is out of its range");
-        assert_eq!(refused(&|n| n.gpus = Some(Gpus::All)), "`gpus` is out of its range");
+        assert_eq!(refused(&|n| n.score = Some(1.5)), "`score` is out of range");
+        assert_eq!(refused(&|n| n.slots = 0), "`slots` is out of range");
+        assert_eq!(refused(&|n| n.slots = MOST_SLOTS + 1), "`slots` is out of range");
+        assert_eq!(refused(&|n| n.expires = n.published - 1), "`expires` is out of range");
+        assert_eq!(refused(&|n| n.expires = u64::MAX), "`expires` is out of range");
+        assert_eq!(refused(&|n| n.gpus = Some(Gpus::List(vec!["0\"]".into()]))), "`gpus` is out of range");
+        assert_eq!(refused(&|n| n.gpus = Some(Gpus::List(Vec::new()))), "`gpus` is out of range");
+        assert_eq!(refused(&|n| n.gpus = Some(Gpus::All)), "`gpus` is out of range");
         let own = ["localhost", "127.0.0.1", "::1", "0.0.0.0", "fe80::1%eth0", "gate", "a.localhost", "localhost."];
         let in_other_forms = [
             "::ffff:127.0.0.1",
@@ -275,16 +275,16 @@ pub(crate) mod tests {
             "a.017",
         ];
         for host in own.into_iter().chain(in_other_forms) {
-            assert_eq!(refused(&|n| n.host = host.into()), "`host` is out of its range", "{host}");
+            assert_eq!(refused(&|n| n.host = host.into()), "`host` is out of range", "{host}");
         }
         for host in
             ["10.0.0.1", "fd7a::1", "::ffff:10.0.0.1", "100.64.0.1", "node1.example.com", "1.example.com.", "n.ts.net"]
         {
             assert!(is_for_others(host), "{host}");
         }
-        assert_eq!(PoolNode::parse("{}"), Err("line 1, column 2 is not that of a node's JSON".into()));
+        assert_eq!(PoolNode::parse("{}"), Err("line 1, column 2 is not valid in a node's JSON".into()));
         let newer = r#"{"format": 2, "everything": "else"}"#;
-        assert_eq!(PoolNode::parse(newer), Err("it has format 2, and this hvdctl reads format 1".into()));
+        assert_eq!(PoolNode::parse(newer), Err("it has format 2, but this hvdctl reads format 1".into()));
         // what a later version adds is left out
         let more = node().text().unwrap().replacen('{', "{\n\"new\": [1],", 1);
         assert_eq!(PoolNode::parse(&more), Ok(node()));

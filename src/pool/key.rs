@@ -63,7 +63,7 @@ impl Key {
                 Err(Error::usage(format!("your key {shown} cannot be read as an Ed25519 or RSA key"), make))
             }
             Err(SigningKeyFault::Format) => Err(Error::usage(
-                format!("{shown} is no private key in OpenSSH's format"),
+                format!("{shown} is not a private key in OpenSSH's format"),
                 "ssh-keygen -p -f FILE writes a key in that format",
             )),
         }
@@ -118,7 +118,7 @@ fn key_text(file: &Path) -> Result<(Zeroizing<String>, u32), String> {
     let mut open = File::open(file).map_err(|error| error.to_string())?;
     let metadata = open.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
-        return Err("it is no file".into());
+        return Err("it is not a file".into());
     }
     let mut text = Zeroizing::new(String::with_capacity(LARGEST_KEY as usize));
     (&mut open).take(LARGEST_KEY).read_to_string(&mut text).map_err(|error| error.to_string())?;

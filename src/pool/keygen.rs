@@ -64,7 +64,7 @@ impl KeygenKey {
                 Some(signature) if *signature.public_key() == self.public && signature::is_of(&signature, text) => {
                     Ok(text.clone() + &armor)
                 }
-                _ => bail!("what ssh-keygen has written is no signature with the key"),
+                _ => bail!("ssh-keygen did not write a signature with the key"),
             }
         };
         files.iter().zip(texts).map(signed).collect()

@@ -55,7 +55,7 @@ fn is_of(text: &str, owner: &KeyData) -> Result<(), String> {
     match public_key::parse(text) {
         Some(key) if key.key_data() == owner => Ok(()),
         Some(key) => Err(format!("{FILE} there has the key of another owner, {}", public_key::fingerprint(&key))),
-        None => Err(format!("{FILE} there is no public key")),
+        None => Err(format!("{FILE} there is not a public key")),
     }
 }
 
@@ -84,6 +84,6 @@ mod tests {
         let data = |key: &str| public_key::parse(key).unwrap().key_data().clone();
         assert_eq!(is_of(&format!("{ED25519} ana\n"), &data(ED25519)), Ok(()));
         assert!(is_of(ED25519, &data(OTHER)).unwrap_err().contains("has the key of another owner, SHA256:"));
-        assert!(is_of("", &data(OTHER)).unwrap_err().ends_with("is no public key"));
+        assert!(is_of("", &data(OTHER)).unwrap_err().ends_with("is not a public key"));
     }
 }

@@ -110,7 +110,7 @@ impl<'a> Masters<'a> {
             return Err(Error::usage(
                 match owner {
                     Some(owner) => format!("--master: the pool has no valid node {name} of {owner}"),
-                    None => format!("--master: whose node {name} is not known"),
+                    None => format!("--master: the owner of the node {name} is not known"),
                 },
                 "hvdctl pool lists the nodes; name one of another owner as OWNER/NODE",
             ));
@@ -131,7 +131,7 @@ impl<'a> Masters<'a> {
         };
         Error::check(
             format!(
-                "there is no master: {why}. The master gets the cluster's private key, with which its owner is root in \
+                "there is no master: {why}. The master gets the cluster's private key, which makes its owner root in \
                  the workers of all others{}",
                 listed(left_out)
             ),
@@ -174,7 +174,7 @@ pub async fn pick<'a>(
         PoolShortage::NoMaster => masters.missing(&own, &left_out),
         shortage => Error::check(
             format!("no group of nodes has {}; {shortage}{}", count(request.np as usize, "slot"), listed(&left_out)),
-            "hvdctl pool lists the nodes; use fewer ranks, or ask the owners of others to publish theirs",
+            "hvdctl pool lists the nodes; use fewer ranks, or ask other owners to publish theirs",
         ),
     })?;
     let rest = (0..reached.len()).filter(|number| !group.nodes.contains(number));

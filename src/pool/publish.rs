@@ -164,9 +164,9 @@ impl Publisher {
     ) -> Result<(UnsignedFile, Option<String>), NodeError> {
         let entry = PoolNode { host_key: Some(host_key), ..self.entry(submission, destination, published)? };
         let text = entry.text().map_err(|why| NodeError::failed(&entry.node, PUBLISH, why))?;
-        let note = destination
-            .is_behind_jump_host
-            .then(|| format!("its login needs a jump host; members of the pool connect directly to {}", entry.host));
+        let note = destination.is_behind_jump_host.then(|| {
+            format!("logging in to it needs a jump host, but members of the pool connect directly to {}", entry.host)
+        });
         Ok((UnsignedFile { name: entry.file_name(), text, node: entry.node }, note))
     }
 
@@ -213,11 +213,11 @@ fn public_host(node: &Node, facts: &Facts, destination: &Destination) -> Result<
     }
     let address = network::endpoint(node, facts).map(|endpoint| endpoint.address.to_string());
     let none = |why: String| {
-        NodeError::failed(&node.name, PUBLISH, why).hint("set `address` to one by which other members reach it")
+        NodeError::failed(&node.name, PUBLISH, why).hint("set `address` to one at which other members can reach it")
     };
     match address {
         Ok(address) if is_for_others(&address) => Ok(address),
-        Ok(address) => Err(none(format!("no other machine reaches it at {address}"))),
+        Ok(address) => Err(none(format!("no other machine can reach it at {address}"))),
         Err(why) => Err(none(why)),
     }
 }

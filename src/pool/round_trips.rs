@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
 const SCRIPT: &str = include_str!("../scripts/pool/round_trips.sh");
-/// What the program prints in place of a time if there was no time to try.
+/// What the program prints instead of a time if there was no time to try.
 const UNTRIED: &str = "?";
 const PROGRAM: &str = include_str!("../scripts/pool/round_trips.py");
 
@@ -60,7 +60,7 @@ pub async fn from_node(
     }
     match targets.iter().find(|target| !named.contains(&target.number)) {
         Some(missing) => {
-            let message = format!("it says nothing of {}", missing.host);
+            let message = format!("it does not mention {}", missing.host);
             Err(NodeError::failed(transport.node(), operation, message))
         }
         None => Ok(times),

@@ -111,7 +111,7 @@ impl AllowedSigners {
 impl Signer {
     fn parse(line: &str) -> Result<Signer, String> {
         if line.contains(char::REPLACEMENT_CHARACTER) {
-            return Err("it has a character that is no UTF-8; save the file as UTF-8".into());
+            return Err("it is not UTF-8; save the file as UTF-8".into());
         }
         // as a file .pub has it
         if is_key(line) && line.split_whitespace().nth(1).is_some_and(|word| word.starts_with("AAAA")) {
@@ -130,7 +130,7 @@ impl Signer {
                 ("namespaces", Some(value)) => set(&mut signer.namespaces, value, "namespaces")?,
                 ("valid-after", Some(value)) => set(&mut signer.valid_after, time(&value)?, "valid-after")?,
                 ("valid-before", Some(value)) => set(&mut signer.valid_before, time(&value)?, "valid-before")?,
-                ("cert-authority", None) => return Err("hvdctl reads no certificates (cert-authority)".into()),
+                ("cert-authority", None) => return Err("hvdctl does not support certificates (cert-authority)".into()),
                 _ => return Err("it has an option that hvdctl does not know".into()),
             }
         }
@@ -182,7 +182,7 @@ fn is_key(text: &str) -> bool {
 fn read_key(text: &str) -> Result<PublicKey, String> {
     let name = text.split([' ', '\t']).next().unwrap_or_default();
     if name.contains("-cert-") {
-        return Err("hvdctl reads no certificates".into());
+        return Err("hvdctl does not support certificates".into());
     }
     if is_key(text) && !matches!(name, "ssh-ed25519" | "ssh-rsa") {
         return Err("hvdctl verifies signatures of Ed25519 and RSA keys only".into());
@@ -367,16 +367,16 @@ mod tests {
             ("ana", "expected principals and a public key"),
             ("ana x", "it has no public key"),
             (ANA, "it begins with a key; put the member's name before it"),
-            (&format!("ana {ANA} \u{fffd}"), "it has a character that is no UTF-8; save the file as UTF-8"),
+            (&format!("ana {ANA} \u{fffd}"), "it is not UTF-8; save the file as UTF-8"),
             ("ana ssh-ed25519 AAAA", "it has no public key"),
             ("ana ssh-dss AAAA", "hvdctl verifies signatures of Ed25519 and RSA keys only"),
             ("ana ecdsa-sha2-nistp256 AAAA", "hvdctl verifies signatures of Ed25519 and RSA keys only"),
-            ("ana ssh-ed25519-cert-v01@openssh.com AAAA", "hvdctl reads no certificates"),
+            ("ana ssh-ed25519-cert-v01@openssh.com AAAA", "hvdctl does not support certificates"),
         ] {
             assert_eq!(AllowedSigners::parse(line).faults, [(1, why.to_owned())], "{line}");
         }
         for (options, why) in [
-            ("cert-authority", "hvdctl reads no certificates (cert-authority)"),
+            ("cert-authority", "hvdctl does not support certificates (cert-authority)"),
             ("no-touch-required", "it has an option that hvdctl does not know"),
             (
                 "valid-after=\"20240101\"",

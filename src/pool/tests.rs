@@ -179,7 +179,7 @@ async fn a_passphrase_is_asked_for_once_and_a_key_in_an_agent_needs_none() {
     // a signature of another key is none
     let other = KeygenKey { public: public_half(&read(&with_key(&[]), "key.pub")).unwrap(), ..key("key") };
     let error = other.sign_with(asking("ssh-keygen", &askpass(&dir, "secret"), &socket), &texts).await.unwrap_err();
-    assert_eq!(error.to_string(), "what ssh-keygen has written is no signature with the key");
+    assert_eq!(error.to_string(), "ssh-keygen did not write a signature with the key");
 
     let mut agent = Command::new("ssh-agent").arg("-D").arg("-a").arg(&socket).stdout(Stdio::null()).spawn().unwrap();
     while !socket.exists() {
@@ -281,13 +281,13 @@ async fn whatever_lies_in_the_directory_is_read_within_bounds() {
     assert_eq!(
         unread,
         [
-            "*.node: 2 with other characters than hvdctl's in the name",
+            "*.node: 2 with unexpected characters in the name",
             "broken.node: it is a link",
-            "dir.node: it is no file",
+            "dir.node: it is not a file",
             "huge.node: it is larger than 16.0 KiB",
             "large.node: it is larger than 16.0 KiB",
             "link.node: it is a link",
-            "pipe.node: it is no file",
+            "pipe.node: it is not a file",
             "zero.node: it is a link",
         ]
     );

@@ -222,7 +222,7 @@ mod tests {
         let file = judge(&signed(&node(), &stranger));
         assert_eq!(file.state, FileState::Untrusted);
         assert!(file.reason.starts_with("it is signed with SHA256:") && file.reason.ends_with("no member's key"));
-        check(&ANA.0.sign("{}\n").unwrap(), FileState::Unreadable, "line 1, column 2 is not that of a node's JSON");
+        check(&ANA.0.sign("{}\n").unwrap(), FileState::Unreadable, "line 1, column 2 is not valid in a node's JSON");
         check(&" ".repeat(LARGEST_FILE + 1), FileState::Unreadable, "it is larger than 16.0 KiB");
 
         let at = |published, expires| signed(&PoolNode { published, expires, ..node() }, &ANA.0);

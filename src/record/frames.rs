@@ -53,7 +53,7 @@ pub enum FrameKind {
     Lost(u64),
     /// The rank supervisor could not start the program, with the reason. A [`FrameKind::Exited`] follows.
     Broken(String),
-    /// The ranks run this program in place of `python`, which the image lacks.
+    /// The ranks run this program instead of `python`, which the image lacks.
     Substituted(String),
     /// Slurm's `srun`, which starts the ranks, does not connect those of MPI: each believes that it is alone
     /// (`allocation.py`).

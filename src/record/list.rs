@@ -24,7 +24,7 @@ use std::time::UNIX_EPOCH;
 /// What the nodes store of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobFiles {
-    /// Its record; the same on all nodes but for the node's own share and the nodes that were added later.
+    /// Its record; the same on all nodes except the node's own share and the nodes that were added later.
     pub record: Option<Result<Record, UnreadableRecord>>,
     /// How it ended, or why that cannot be read; on the node of the launcher.
     pub result: Option<Result<JobResult, String>>,
@@ -68,7 +68,7 @@ pub struct Job {
     #[serde(serialize_with = "null_if_default")]
     #[schemars(with = "Option<String>")]
     pub operator: String,
-    /// Its state; null if the node of the launcher was not asked or did not answer.
+    /// Its state; null if the node of the launcher was not queried or did not answer.
     pub state: Option<JobState>,
     /// The number of ranks; in JSON null if the record cannot be read.
     #[serde(serialize_with = "null_if_default")]
@@ -93,7 +93,7 @@ pub struct Job {
     /// The ranks of a running job that have made no progress for `stall_warning_s`, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<IdleRank>,
-    /// What Slurm says of a job that was submitted to it.
+    /// What Slurm reports about a job that was submitted to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<QueueEntry>,
     /// Whether it was submitted to a Slurm that is not the cluster's own, and if so, whether its nodes are known.
@@ -118,12 +118,12 @@ pub struct Job {
     pub root_cause: Option<RootCause>,
     /// The root cause as text, what else is known of its end, or why its record or result cannot be read.
     pub reason: Option<String>,
-    /// What else than a rank ended it, or why the job supervisor recorded no result.
+    /// What ended it other than a rank, or why the job supervisor recorded no result.
     pub fault: Option<String>,
     /// Output that a full disk lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostOutput>,
-    /// Files that it wrote outside the mounts of its containers, where they go with these, by node.
+    /// Files that it wrote outside the mounts of its containers and that are lost with them, by node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outside: Vec<OutsideFiles>,
     /// Whether it is a check of hvdctl's own.

@@ -167,7 +167,7 @@ impl Record {
             Ok(record) if record.id != id => format!("the record of job {}", record.id),
             Ok(record) => match record.odd_name() {
                 None => return Ok(record),
-                Some(name) => format!("{} is no name of a job or a project", quote::readable(&name)),
+                Some(name) => format!("{} is not a valid name of a job or a project", quote::readable(&name)),
             },
             Err(reason) => reason,
         };

@@ -21,7 +21,7 @@ pub struct Monitor {
     pub hung: Vec<HungRank>,
     /// The ranks that had no connection to another one, and whether that was reported for all of them.
     isolated: (BTreeSet<u32>, bool),
-    /// Whether it was reported that another program runs in place of that of the command.
+    /// Whether it was reported that another program runs instead of that of the command.
     substituted: bool,
     /// The ranks that make no progress.
     pub waits: Waits,
@@ -92,7 +92,7 @@ impl Monitor {
         isolated.len() >= ranks as usize && !std::mem::replace(reported, true)
     }
 
-    /// Returns true once: for the first report that another program runs in place of that of the command.
+    /// Returns true once: for the first report that another program runs instead of that of the command.
     pub fn is_newly_substituted(&mut self) -> bool {
         !std::mem::replace(&mut self.substituted, true)
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 pub struct JobOutcome {
     /// Its id.
     pub id: String,
-    /// How it ended, or that it runs.
+    /// How it ended, or its state while it has not ended.
     pub state: JobState,
     /// Which rank ran where.
     pub placement: Placement,
@@ -40,7 +40,7 @@ pub struct JobOutcome {
     /// Output that a full disk lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostOutput>,
-    /// Files that it wrote outside the mounts of its containers, where they go with these, by node.
+    /// Files that it wrote outside the mounts of its containers and that are lost with them, by node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outside: Vec<OutsideFiles>,
     /// The launcher's last lines.

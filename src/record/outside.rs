@@ -16,7 +16,7 @@ pub fn hint(id: &str, found: &[OutsideFiles]) -> String {
     let lead =
         "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory";
     match found.iter().any(|node| node.files > 0) {
-        true => format!("{lead}; while the containers are there, hvdctl fetch {id} --from-container gets these"),
+        true => format!("{lead}; while the containers exist, hvdctl fetch {id} --from-container fetches these"),
         false => lead.to_owned(),
     }
 }
@@ -54,7 +54,7 @@ pub fn outside(found: &[OutsideFiles]) -> Option<String> {
     if nodes.len() > NODES {
         parts.push(format!("more on {}", count(nodes.len() - NODES, "other node")));
     }
-    let what = "the job wrote files outside the mounts of its containers, which go with these";
+    let what = "the job wrote files outside the mounts of its containers, which are lost with them";
     let unseen: Vec<&OutsideFiles> = found.iter().filter(|node| node.files == 0 && !node.whole).collect();
     let named: Vec<String> = unseen.iter().take(NODES).map(|node| printable(&node.node)).collect();
     let named = fold(&named.iter().map(String::as_str).collect::<Vec<_>>());
@@ -66,7 +66,7 @@ pub fn outside(found: &[OutsideFiles]) -> Option<String> {
         (true, true) => None,
         (true, false) => Some(format!(
             "not everything outside the mounts of the job's containers was examined on {named}: what the job wrote \
-             there goes with these"
+             there is lost with these"
         )),
         (false, is_complete) => {
             let more = if is_complete { String::new() } else { format!("; not everything was examined on {named}") };
@@ -111,9 +111,8 @@ mod tests {
         let (one, three) = (on("node1", 1, 50_000_000, "/root/ckpt/last.pt"), on("node2", 3, 150_000_000, "/root/x"));
         assert_eq!(
             text(&[one.clone(), three.clone()]),
-            "the job wrote files outside the mounts of its containers, which go with these: 3 files with 143.1 MiB on \
-             node2, the largest \
-             /root/x (47.7 MiB); /root/ckpt/last.pt (47.7 MiB) on node1"
+            "the job wrote files outside the mounts of its containers, which are lost with them: 3 files with 143.1 \
+             MiB on node2, the largest /root/x (47.7 MiB); /root/ckpt/last.pt (47.7 MiB) on node1"
         );
         assert_eq!(outside_in_short(&[one.clone(), three]).unwrap(), "190.7 MiB outside the mounts");
         assert!(text(&[OutsideFiles { whole: false, ..one.clone() }]).contains(": at least /root/ckpt/last.pt (47.7"));

@@ -60,7 +60,7 @@ pub struct JobResult {
     /// Files that were written outside the mounts of the containers, by node.
     pub outside: Vec<OutsideFiles>,
     /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this
-    /// in place of the job supervisor: why that recorded nothing.
+    /// instead of the job supervisor: why that recorded nothing.
     pub fault: Option<String>,
 }
 

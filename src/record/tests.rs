@@ -101,7 +101,10 @@ fn what_cannot_be_read_has_a_reason_and_shows_what_it_can() {
     for odd in ["../../etc", "/etc", "a b", ".ssh", ""] {
         let project = stored.replace("\"project\":null", &format!("\"project\":{odd:?}"));
         for forged in [stored.replace("\"compat\"", &format!("{odd:?}")), project] {
-            assert_eq!(read(&forged).reason, format!("{} is no name of a job or a project", quote::readable(odd)));
+            assert_eq!(
+                read(&forged).reason,
+                format!("{} is not a valid name of a job or a project", quote::readable(odd))
+            );
         }
     }
     let numbered = |number: &str| {

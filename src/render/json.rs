@@ -88,7 +88,7 @@ pub enum Line<'a> {
     },
     /// JupyterLab of `notebook` answers.
     Ready {
-        /// Where, with the token.
+        /// The address of the page, with the token.
         url: &'a str,
     },
     /// What a rank used since the sample before, in `top`.

@@ -64,8 +64,8 @@ pub fn idle(ranks: &[IdleRank], job: Option<&str>, now: f64) -> String {
     };
     let hint = job.map_or_else(String::new, |job| {
         format!(
-            "\n  hint: if the wait is not intended, hvdctl stop {job} ends the job; one that is started with \
-             --stall-timeout ends by itself"
+            "\n  hint: if the wait is not intended, hvdctl stop {job} ends the job; a job that is started with \
+             --stall-timeout ends automatically"
         )
     });
     format!("{} {has} made no progress {since}:{does}{hint}", with_nodes(ranks))

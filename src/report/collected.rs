@@ -188,7 +188,7 @@ impl<'a> Report<'a> {
         for metric in self.metrics.iter().filter(|metric| metric.values.is_empty()) {
             let nearest: Vec<String> = metric.nearest().map(|line| format!("`{line}`")).collect();
             let nearest = if nearest.is_empty() { "" } else { &format!("; the nearest: {}", nearest.join(", ")) };
-            missing.push(format!("no line has the metric {}{nearest}", metric.pattern()));
+            missing.push(format!("no line matches the metric {}{nearest}", metric.pattern()));
         }
         missing.extend(
             self.metrics

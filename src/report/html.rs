@@ -78,7 +78,7 @@ impl Report<'_> {
         let Some(reason) = &self.job.reason else { return };
         let (class, title) = match class(self.job.state) {
             "failed" => ("failure", "Why it failed"),
-            _ => ("note", "To be noted"),
+            _ => ("note", "Notes"),
         };
         let _ = writeln!(page, "<section class=\"{class}\">\n<h2>{title}</h2>\n<p>{}</p>", escaped(reason));
         if !self.last_lines.is_empty() {
@@ -373,7 +373,7 @@ impl Report<'_> {
         };
         if let Some(record) = &job.record {
             if let Some(command) = repeat::command(record) {
-                row("The same again", &command);
+                row("Run it again", &command);
             }
             row(
                 "Launcher",
@@ -386,7 +386,7 @@ impl Report<'_> {
             row(
                 "Image",
                 record.image.as_deref().unwrap_or(if record.version.is_some() {
-                    "none: processes of the login"
+                    "none: processes of the login user"
                 } else {
                     "not recorded"
                 }),

@@ -112,7 +112,7 @@ fn a_failed_job_shows_why_and_when() {
 #[test]
 fn what_only_hvdctl_starts_has_no_command() {
     let mut job = job(1, 5, "notebook", "");
-    let row = "The same again";
+    let row = "Run it again";
     assert!(Report::new(&job, START, Vec::new()).html().contains(row));
     let program = format!("/opt/horovod/jobs/{}/notebook.py", job.id);
     job.record.as_mut().unwrap().command = ["python3", &program, "serve"].map(ProgramArgument::from).to_vec();

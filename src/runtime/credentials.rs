@@ -136,9 +136,8 @@ impl RegistryLogin {
         let login = self.command();
         if let Some(owner) = &self.withheld_from {
             return format!(
-                "your login to the registry is not sent to nodes of {owner}: pull = \"peers\" in [cluster] gives them \
-                 the image of another \
-                 node or of this machine"
+                "your login to the registry is not sent to nodes of {owner}: pull = \"peers\" in [cluster] copies the \
+                 image from another node or from this machine"
             );
         }
         match (&self.credentials, &self.fault) {
@@ -203,7 +202,7 @@ async fn find(directory: &Path, path: &OsStr, registry: &str) -> Result<Option<C
     };
     // the parser's message may have a password in it
     let Config { auths, creds_store, cred_helpers } = serde_json::from_slice(&text).map_err(|error| {
-        format!("{} is not what Docker writes (line {}, column {})", file.display(), error.line(), error.column())
+        format!("{} is not in Docker's format (line {}, column {})", file.display(), error.line(), error.column())
     })?;
     let helper = cred_helpers.into_iter().find(|(name, _)| is_named(name, registry)).map(|(_, helper)| helper);
     if let Some(helper) = helper.or(creds_store).filter(|helper| !helper.is_empty()) {
@@ -272,7 +271,7 @@ async fn ask(helper: &str, path: &OsStr, registry: &str) -> Result<Option<Creden
         return Err(format!("failed ({}): {}", output.status, printable(message)));
     }
     let Answer { username, secret } =
-        serde_json::from_slice(&stdout).map_err(|_| "gave an answer that is not understood".to_owned())?;
+        serde_json::from_slice(&stdout).map_err(|_| "gave an unexpected answer".to_owned())?;
     let secret = Secret::plain(secret);
     Ok(Some(match username.as_str() {
         TOKEN => Credentials::IdentityToken(secret),
@@ -357,11 +356,11 @@ mod tests {
     async fn what_cannot_be_read_is_a_fault_without_secrets() {
         let store = r#"{"credsStore": "x"}"#;
         for (config, program, words) in [
-            (r#"{"auths": {"r": "hunter2"}}"#, "", "config.json is not what Docker writes (line 1, column"),
+            (r#"{"auths": {"r": "hunter2"}}"#, "", "config.json is not in Docker's format (line 1, column"),
             (r#"{"auths": {"r": {"auth": "hunter2"}}}"#, "", "config.json has no login for r that can be read"),
             (r#"{"credsStore": "missing"}"#, "", "docker-credential-missing is not in the PATH"),
             (store, "#!/bin/sh\necho the keychain is locked\nexit 2\n", "(exit status: 2): the keychain is locked"),
-            (store, "#!/bin/sh\necho hunter2\n", "docker-credential-x gave an answer that is not understood"),
+            (store, "#!/bin/sh\necho hunter2\n", "docker-credential-x gave an unexpected answer"),
             (store, "#!/nowhere\n", "docker-credential-x cannot be started"),
         ] {
             let fault = found(config, program, "r").await.unwrap_err();

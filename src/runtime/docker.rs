@@ -49,7 +49,7 @@ pub struct ContainerEngine {
 
 /// Returns the next step where the engine's disk is full.
 fn make_space(engine: EngineName) -> String {
-    format!("free space on that node: df -h, {} system df; df -i where only files are too many", engine.command())
+    format!("free space on that node: df -h, {} system df; df -i if there are too many files", engine.command())
 }
 
 impl ContainerEngine {

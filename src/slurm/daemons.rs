@@ -89,8 +89,8 @@ pub async fn desired(
     let socket = engine.socket().ok_or_else(no_socket)?;
     let taken = PORTS.iter().find(|port| observed.facts.network.ports.contains(port));
     if let (None, Some(port)) = (of_slurm(cluster, &observed.runtime.containers), taken) {
-        let cause = format!("port {port} is in use; a Slurm that is already there is used with --scheduler slurm");
-        return Err(failed(cause).hint(format!("on the node, `ss -ltnp sport = :{port}` shows by which program")));
+        let cause = format!("port {port} is in use; --scheduler slurm uses a Slurm that is already there");
+        return Err(failed(cause).hint(format!("on the node, `ss -ltnp sport = :{port}` shows which program uses it")));
     }
     Ok(containers::containers(cluster, observed, image, address, &socket))
 }
@@ -231,7 +231,7 @@ pub async fn states(master: &Runtime) -> Result<Vec<(String, NodeState)>, NodeEr
 /// [`NodeError`] with the engine's message.
 pub async fn with_key(cluster: &Cluster, master: &Runtime) -> Result<Option<Vec<String>>, NodeError> {
     let file = format!("{}/munge.given", cluster.slurm_dir());
-    let ran = master.run_in(SLURM, &["cat", &file], b"", "read who has Slurm's key", ANSWER_LIMIT).await?;
+    let ran = master.run_in(SLURM, &["cat", &file], b"", "find out who has Slurm's key", ANSWER_LIMIT).await?;
     let names = String::from_utf8_lossy(&ran.stdout).lines().map(str::to_owned).collect();
     Ok((ran.code == 0).then_some(names))
 }
@@ -248,7 +248,7 @@ pub async fn wait_for_nodes(cluster: &Cluster, master: &Runtime, nodes: &[SlurmN
                 let answers =
                     |node: &SlurmNode| found.iter().any(|(name, state)| *name == node.name && state.answers());
                 let silent = nodes.iter().filter(|node| !answers(node)).map(|node| node.name.clone());
-                (silent.collect::<Vec<_>>(), "slurmctld on the master does not reach its slurmd".to_owned())
+                (silent.collect::<Vec<_>>(), "slurmctld on the master cannot reach its slurmd".to_owned())
             }
             Err(error) => (vec![master.node().to_owned()], error.message),
         };
@@ -257,7 +257,7 @@ pub async fn wait_for_nodes(cluster: &Cluster, master: &Runtime, nodes: &[SlurmN
         }
         if Instant::now() > until {
             let hint = format!(
-                "the ports 6817 and 6818 must be open among the nodes; logs are in {}/log on each",
+                "the ports 6817 and 6818 must be open between the nodes; logs are in {}/log on each",
                 cluster.slurm_dir()
             );
             let failed = silent.iter().map(|node| NodeError::failed(node, "start Slurm", &cause).hint(&hint));

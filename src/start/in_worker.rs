@@ -127,7 +127,7 @@ pub async fn check_launcher(plan: &JobPlan, program: &str) -> Result<(), Error> 
         )),
         other => Err(Error::check(
             format!(
-                "the first {program} in PATH of {} is that of {}, which knows none of Open MPI's options",
+                "the first {program} in PATH of {} is that of {}, which has none of Open MPI's options",
                 place(cluster),
                 printable(other)
             ),

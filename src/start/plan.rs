@@ -294,7 +294,7 @@ impl JobPlan {
         let mut mixed = pushed.filter(|(_, data)| data.hash == "-" && data.inode.is_some());
         let (name, _) = mixed.find(|(name, _)| is_named(name))?;
         let cause =
-            format!("a push was interrupted, and some of the files in {data}/{name} are those of the push before");
+            format!("a push was interrupted, and some of the files in {data}/{name} are those of the previous push");
         let hint = format!("`hvdctl data push DIR --as {name}` completes them, `hvdctl data rm {name}` removes them");
         Some(NodeError::failed(host.observed.name(), &format!("use the data {name}"), cause).hint(hint))
     }
@@ -518,7 +518,7 @@ pub(super) fn wrong_name(observed: &ObservedNode, endpoint: &Endpoint) -> Option
         return None;
     }
     let leads = if found.is_empty() { "no address" } else { found };
-    let cause = format!("its host name {} leads to {leads} there, and not to {address}", observed.facts.hostname);
+    let cause = format!("its host name {} resolves to {leads} there instead of {address}", observed.facts.hostname);
     let hint = "Gloo connects Horovod's ranks by that name: use --controller mpi, --launcher torchrun or env, or let root \
                 correct /etc/hosts of the node";
     Some(NodeError::failed(observed.name(), "run ranks with Horovod's Gloo", cause).hint(hint))

@@ -110,7 +110,7 @@ fn check_own(options: &[String]) -> Result<(), Error> {
         let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
         let is_short = |short: &str| !short.is_empty() && option.starts_with(short) && !option.starts_with("--");
         let (.., hint) = REFUSED.iter().find(|(long, short, _)| name == *long || is_short(short))?;
-        Some(Error::usage(format!("the option {option} of sbatch is hvdctl's own"), *hint))
+        Some(Error::usage(format!("hvdctl sets the option {option} of sbatch itself"), *hint))
     });
     refused.map_or(Ok(()), Err)
 }

@@ -121,7 +121,7 @@ impl IgnoreRules {
         let files: Vec<String> = excluded.keys().map(|file| file.display().to_string()).collect();
         (number > 0).then(|| {
             format!(
-                "not uploaded, because git ignores it: {} by {}\n  hint: a line !NAME in {OWN} uploads what it names",
+                "not uploaded, because git ignores it: {} by {}\n  hint: a line !NAME in {OWN} includes NAME",
                 if number == 1 { "1 entry".to_owned() } else { format!("{number} entries") },
                 files.join(", ")
             )

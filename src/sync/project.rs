@@ -75,7 +75,7 @@ pub struct ProjectFile {
     /// What starts the ranks, unless `--launcher` names it. Without it: `slurm.launcher` of the inventory under Slurm,
     /// else `cluster.launcher`.
     launcher: Option<LauncherName>,
-    /// A Dockerfile in the project, by its path there. The image that it makes takes the place of the cluster's.
+    /// A Dockerfile in the project, by its path there. The image that it builds replaces the cluster's.
     pub build: Option<String>,
     /// Commands that add to the image what the project needs. They run in a shell, once for all nodes. Without it the
     /// image is used as it is.

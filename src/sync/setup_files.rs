@@ -49,7 +49,7 @@ fn wrong(why: String, hint: impl Into<String>) -> Error {
 fn pattern_of(root: &Path, named: &str) -> Result<Option<Gitignore>, Error> {
     let name = named.trim_start_matches("./").trim_end_matches('/');
     if matches!(name, "" | ".") && !named.is_empty() && !named.starts_with('/') {
-        let why = "it names the whole project, of which every change would build the image again";
+        let why = "it names the whole project: every change would build the image again";
         let hint =
             "name the directories and files that the setup reads, e.g. setup_files = [\"pyproject.toml\", \"src\"]";
         return Err(wrong(why.to_owned(), hint));
@@ -66,7 +66,7 @@ fn pattern_of(root: &Path, named: &str) -> Result<Option<Gitignore>, Error> {
     };
     let mut builder = GitignoreBuilder::new("");
     let built = builder.add_line(None, &line).and_then(|builder| builder.build());
-    let cannot = |error| wrong(format!("{} is no pattern: {error}", readable(named)), "correct it");
+    let cannot = |error| wrong(format!("{} is not a valid pattern: {error}", readable(named)), "correct it");
     built.map(Some).map_err(cannot)
 }
 
@@ -84,7 +84,7 @@ fn no_match(root: &Path, named: &str, pattern: &Gitignore) -> Error {
     let all = walked(root, None).unwrap_or_default();
     let excluded = matching(pattern, all.iter()).min().and_then(|path| excluded_part(root, path));
     match excluded {
-        Some(line) => wrong(why, format!("an ignore file leaves it out: a line !{line} in .hvdctlignore takes it")),
+        Some(line) => wrong(why, format!("an ignore file excludes it: a line !{line} in .hvdctlignore includes it")),
         None => wrong(why, "correct it, or leave the setup out with --no-setup"),
     }
 }
@@ -183,7 +183,7 @@ mod tests {
             ("lib/**/*.so", "a line !/lib/build/x.so in .hvdctlignore"),
             ("*.txt", "no file of the project matches '*.txt'"),
             ("empty", "no file of the project matches empty"),
-            ("a[z-a]", "is no pattern"),
+            ("a[z-a]", "is not a valid pattern"),
             (".", "it names the whole project"),
             ("./", "it names the whole project"),
         ] {

@@ -192,7 +192,7 @@ impl Odd {
             ));
         }
         if links.count > 0 {
-            hints.push("let the links lead elsewhere".to_owned());
+            hints.push("point the links elsewhere".to_owned());
         }
         let lines: Vec<String> = names.first.union(&links.first).map(|path| pattern(path)).collect();
         if !is_data && lines.len() == names.count + links.count {

@@ -252,7 +252,7 @@ fn note_of_links(manifest: &Manifest, mounts: &[String]) -> Option<String> {
     let (leads, more) = (if links.len() == 1 { "leads" } else { "lead" }, if links.len() > NAMED { ", …" } else { "" });
     (!links.is_empty()).then(|| {
         format!(
-            "{} {leads} out of the project, and what is there is not uploaded: {}{more}\n  hint: push it with `hvdctl \
+            "{} {leads} out of the project; files outside it are not uploaded: {}{more}\n  hint: push it with `hvdctl \
              data push`, mount it in the containers with `mounts` of the inventory, or copy it into the project",
             count(links.len(), "link"),
             named.join(", ")
@@ -267,8 +267,7 @@ fn note_of_size(manifest: &Manifest, stored: u64) -> String {
     let most = if named.is_empty() { String::new() } else { format!(", most of it in {}", named.join(", ")) };
     let line = largest.first().map_or_else(|| "NAME".to_owned(), |(name, _)| pattern(Path::new(name)));
     format!(
-        "the first upload sends {} to each node{most}\n  hint: a line in .hvdctlignore leaves out what it names: \
-         {line}",
+        "the first upload sends {} to each node{most}\n  hint: exclude it with a line in .hvdctlignore: {line}",
         human(stored)
     )
 }
@@ -325,7 +324,7 @@ fn with_hint(cluster: &Cluster, error: NodeError) -> NodeError {
         (Some(FileFailure::NoSpace), _) => (
             ErrorKind::NoSpace,
             format!(
-                "free space below {dir} on the node (df -h; df -i where only files are too many), or set \
+                "free space below {dir} on the node (df -h, or df -i if there are too many files), or set \
                  cluster.projects_dir to a larger disk; the earlier files are intact"
             ),
         ),

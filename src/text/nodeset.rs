@@ -143,7 +143,7 @@ fn numbers(ranges: &str, most: usize) -> Result<Vec<String>, String> {
 /// Parses up to 9 digits.
 fn number(text: &str) -> Result<u32, String> {
     let good = (1..10).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    good.then(|| text.parse().ok()).flatten().ok_or_else(|| format!("{text:?} is no number of up to 9 digits"))
+    good.then(|| text.parse().ok()).flatten().ok_or_else(|| format!("{text:?} is not a number of up to 9 digits"))
 }
 
 /// Folds names for people: `node1 node2 node3 gpu` → `gpu,node[1-3]`, and several racks alike → `rack[1-2]-gpu[1-4]`.
@@ -300,10 +300,10 @@ mod tests {
             ("n[0-999][0-9,10]", "with the range 10 there are more than 10000 names"),
             ("n[0-99999999/2]", "with the range 0-99999999/2 there are more than 10000 names"),
             ("n[1-2/0]", "the range 1-2/0 has steps of 0"),
-            ("n[1-2/]", "\"\" is no number of up to 9 digits"),
-            ("n[1-2/-1]", "\"-1\" is no number of up to 9 digits"),
+            ("n[1-2/]", "\"\" is not a number of up to 9 digits"),
+            ("n[1-2/-1]", "\"-1\" is not a number of up to 9 digits"),
             ("n[1-2][", "a bracket is not closed"),
-            ("n[1-2][]", "\"\" is no number of up to 9 digits"),
+            ("n[1-2][]", "\"\" is not a number of up to 9 digits"),
         ] {
             assert_eq!(expand(term).unwrap_err(), expected, "{term}");
         }

@@ -29,12 +29,14 @@ pub const ROOT_PODMAN: &str = "unix:///run/podman/podman.sock";
 pub const START_PODMAN: &str = "start its service on that node: sudo systemctl enable --now podman.socket";
 
 /// How a login's own Podman is started.
-pub const START_ROOTLESS_PODMAN: &str = "start its service as that login on the node: systemctl --user enable --now \
-    podman.socket, and loginctl enable-linger, so that it outlives the login";
+pub const START_ROOTLESS_PODMAN: &str = "start its service as that user on the node: systemctl --user enable --now \
+                                         podman.socket, and loginctl enable-linger, so that it outlives the login \
+                                         session";
 
 /// How the one or the other is started, where only its user knows whether the login may use sudo.
-const START_EITHER_PODMAN: &str = "start root's on that node: sudo systemctl enable --now podman.socket; or that of \
-    the login, without sudo: systemctl --user enable --now podman.socket, and loginctl enable-linger";
+const START_EITHER_PODMAN: &str = "start root's on that node: sudo systemctl enable --now podman.socket; or the \
+                                   user's, without sudo: systemctl --user enable --now podman.socket, and loginctl \
+                                   enable-linger";
 
 /// What sudo allows the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,7 +183,7 @@ impl NamedEngine {
             let command = "DOCKER_CONTEXT=default docker context use default";
             format!("remove \"currentContext\" from {} on the node: {command}", self.by)
         } else {
-            format!("unset {} in the start-up file of the login's shell", self.by)
+            format!("unset {} in the start-up file of the login shell", self.by)
         }
     }
 }
@@ -367,7 +369,7 @@ impl Login {
             return Err(EngineFault { message: message.to_owned(), hint: self.podman_hint().to_owned() });
         }
         if rootless.is_none() && matches!(self.sudo, Sudo::Refused(_)) {
-            let message = "only root may use root's Podman, and the login has no service of its own";
+            let message = "only root may use root's Podman, and the user has no service of their own";
             return Err(EngineFault { message: message.to_owned(), hint: START_ROOTLESS_PODMAN.to_owned() });
         }
         Ok(Candidate { host: ROOT_PODMAN, socket: self.podman, is_network: false, rootless })
@@ -440,9 +442,9 @@ impl Login {
         }
     }
 
-    /// Returns how root is used. A password is the last resort: sudo also asks users whom it then refuses, and counts
-    /// each failure. A rootless engine gives no real root, so a password that was given beforehand (`has_password`)
-    /// goes before it.
+    /// Returns how root is used. Asking for a password is the last resort: sudo also asks users whom it then refuses,
+    /// and counts each failure. A password that was given beforehand (`has_password`) goes before an engine: a container
+    /// needs the cluster's image, and a rootless engine gives no real root.
     ///
     /// # Errors
     /// The message of sudo where there is no method.
@@ -454,8 +456,9 @@ impl Login {
         match &self.sudo {
             Sudo::Root => Ok(RootMethod::Login),
             Sudo::Allowed => Ok(RootMethod::Sudo),
+            Sudo::PasswordRequired(_) if has_password => Ok(RootMethod::SudoWithPassword),
             _ if is_own => Ok(RootMethod::Container),
-            Sudo::PasswordRequired(_) if has_password || !has_rootless => Ok(RootMethod::SudoWithPassword),
+            Sudo::PasswordRequired(_) if !has_rootless => Ok(RootMethod::SudoWithPassword),
             _ if has_rootless => Ok(RootMethod::Container),
             Sudo::PasswordRequired(message) | Sudo::Refused(message) => Err(message.clone()),
         }
@@ -523,8 +526,10 @@ mod tests {
         // the group docker needs no password
         let group = "user ana\nsudo asks sudo: a password is required\nengine open\n";
         assert_eq!(methods(group), (Container, direct("")));
+        // and does not hide one that was given: a container needs the cluster's image
+        assert_eq!(methods_with(group, true), (SudoWithPassword, direct("")));
         assert_eq!(methods("user ana\nsudo no sudo is not installed\nengine open\n"), (Container, direct("")));
-        // a rootless engine is used where nothing else is, and not in place of a password that was given
+        // a rootless engine is used where nothing else is, and not instead of a password that was given
         let asks_and_rootless =
             "user ana\nsudo asks message\nengine closed\nrootless unix:///run/user/1000/docker.sock\n";
         assert_eq!(methods_with(asks_and_rootless, true), (SudoWithPassword, as_root(SYSTEM)));

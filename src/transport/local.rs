@@ -38,8 +38,8 @@ fn missing(program: &str, package: &str, os_release: &str) -> Missing {
     let ids = [field("ID"), field("ID_LIKE")].map(Option::unwrap_or_default).join(" ");
     let install = Distribution::parse(&ids.replace(['"', '\''], "")).install(&[package]);
     Missing {
-        message: format!("cannot run {program}: no directory of PATH has it"),
-        hint: install.unwrap_or_else(|| format!("install it (Debian's package: {package})")),
+        message: format!("cannot run {program}: it is not in PATH"),
+        hint: install.unwrap_or_else(|| format!("install it (Debian package: {package})")),
     }
 }
 
@@ -53,10 +53,10 @@ mod tests {
         assert_eq!(hint("NAME=\"Debian\"\nID=debian\n"), "apt-get install openssh-client");
         assert_eq!(hint("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n"), "dnf install openssh-clients");
         assert_eq!(hint("VERSION_ID=1\nID_LIKE='suse opensuse'\n"), "zypper install openssh-clients");
-        assert_eq!(hint(""), "install it (Debian's package: openssh-client)");
+        assert_eq!(hint(""), "install it (Debian package: openssh-client)");
         assert_eq!(
             find("no-such-program", "none").unwrap_err().message,
-            "cannot run no-such-program: no directory of PATH has it"
+            "cannot run no-such-program: it is not in PATH"
         );
         assert!(find("sh", "dash").unwrap().is_absolute());
     }

@@ -359,7 +359,9 @@ impl Control {
         let _permit = if resolved.uses_jump_host() { self.jumping.acquire().await.ok() } else { None };
         let turn = self.turns.take(resolved.may_ask(node)).await;
         if turn.is_some() && self.turns.is_unattended() {
-            return Err(self.explain(node, &format!("{}: another login waited in vain", failure::UNCONFIRMED)));
+            return Err(
+                self.explain(node, &format!("{}: another login waited for it and timed out", failure::UNCONFIRMED))
+            );
         }
         let mut ssh = Command::new("ssh");
         if keeping.is_some_and(|keeping| !keeping.settings.is_relative) {
@@ -663,9 +665,8 @@ impl Control {
                  {config}: Host {host}, IdentityFile ~/.ssh/KEY, IdentitiesOnly yes. `ssh-add -D` empties the agent"
             ),
             Ssh::AgentRefused => "the ssh agent or security key did not sign: unlock it, confirm in its window or \
-                touch the key, and \
-                                  repeat the command; `ssh-add -l` shows the agent's keys. A key that asks for a PIN \
-                                  has to be in an agent"
+                                  touch the key, and repeat the command; `ssh-add -l` shows the agent's keys. A key \
+                                  that asks for a PIN must be in an agent"
                 .into(),
             Ssh::KeyFileOpen => {
                 let file = failure::open_file(message).map_or("FILE".to_owned(), readable);
@@ -688,10 +689,9 @@ impl Control {
             Ssh::KeyFileMissing => {
                 format!("the key file does not exist: correct `identity` in the inventory, or IdentityFile in {config}")
             }
-            Ssh::NoKeyAccepted => "sshd there accepts no key alone, and hvdctl types no password or code: ask its \
-                administrator for \
-                                   logins by key (PubkeyAuthentication yes, and AuthenticationMethods publickey in a \
-                                   Match block for you)"
+            Ssh::NoKeyAccepted => "sshd there does not accept a key alone, and hvdctl does not enter passwords or \
+                                   codes: ask its administrator for logins by key (PubkeyAuthentication yes, and \
+                                   AuthenticationMethods publickey in a Match block for you)"
                 .into(),
             Ssh::OldAlgorithms => format!(
                 "the node's sshd is older or stricter than this ssh: update it, or allow what it offers in {config}, \
@@ -699,10 +699,9 @@ impl Control {
                  HostKeyAlgorithms +ssh-rsa, PubkeyAcceptedAlgorithms +ssh-rsa"
             ),
             Ssh::BadOption => {
-                "this ssh does not know an option of its configuration: remove it, or name it before it, \
-                in the first \
-                               IgnoreUnknown, which alone counts (for example IgnoreUnknown \
-                               UseKeychain,GSSAPIAuthentication)"
+                "this ssh does not know an option in its configuration: remove it, or list it before its use in the \
+                 first IgnoreUnknown, the only one that counts (for example IgnoreUnknown \
+                 UseKeychain,GSSAPIAuthentication)"
                     .into()
             }
             Ssh::Refused => format!("load a key with a passphrase into an agent (ssh-add). {FIRST_LOGIN_HINT}"),
@@ -742,13 +741,12 @@ fn explain_other_key(node: &Node, operation: &str, key: &str, changed: Option<&C
         &node.name,
         operation,
         format!(
-            "its host key is not that of the inventory, \
-        {known}{now}"
+            "its host key is not the one in the inventory, {known}{now}"
         ),
     )
     .hint(format!(
         "another machine answers there, or this one was reinstalled: ask {owner} for the fingerprint on its console \
-         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub`); a node of a pool has to be published again (hvdctl grade \
+         (`ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub`); a node of a pool must be published again (hvdctl grade \
          --publish)"
     ))
 }
@@ -1022,7 +1020,10 @@ mod tests {
         control.turns.note_person(false);
         let asks = HostConfig::parse("identityagent /run/agent\n");
         let refused = control.start(&node, &asks, Duration::from_secs(10), None).await.map(drop).unwrap_err();
-        assert!(refused.message.ends_with("the login was not confirmed: another login waited in vain"), "{refused:?}");
+        assert!(
+            refused.message.ends_with("the login was not confirmed: another login waited for it and timed out"),
+            "{refused:?}"
+        );
         assert_eq!(follow("echo 'debug1: Server accepts key: k'").await, Ok(()));
         assert!(control.turns.take(true).await.is_none(), "nothing asks");
     }
@@ -1062,14 +1063,14 @@ mod tests {
             let error = control.explain(&node, message).to_string();
             let known = public_key::shown(key);
             assert!(
-                error.contains(&format!("its host key is not that of the inventory, {known}{now}\n  hint: ")),
+                error.contains(&format!("its host key is not the one in the inventory, {known}{now}\n  hint: ")),
                 "{error}"
             );
             assert!(error.contains("ask bob for the fingerprint") && !error.contains("ssh-keygen -R"), "{error}");
         }
         // that of a jump host is known in another way
         let jump = control.explain(&node, &format!("jump host: {unknown}")).to_string();
-        assert!(!jump.contains("not that of the inventory"), "{jump}");
+        assert!(!jump.contains("not the one in the inventory"), "{jump}");
     }
 
     #[test]

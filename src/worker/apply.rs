@@ -188,7 +188,7 @@ impl WorkerPlan {
         Ok(self)
     }
 
-    /// Plans what is left on a node that was given the image in place of the pull that is next.
+    /// Plans what is left on a node that was given the image instead of the pull that is next.
     ///
     /// # Errors
     /// As [`plan()`].
@@ -460,9 +460,8 @@ async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, na
         }
         Sshd::Missing => (
             ErrorKind::Failed,
-            "the image lacks OpenSSH: `hvdctl image build` makes one with it, whose name is then cluster.image; or in \
-             its Dockerfile: \
-             RUN apt-get update && apt-get install -y openssh-server openssh-client"
+            "the image lacks OpenSSH: `hvdctl image build` builds one with it, and prints the line for the inventory; \
+             or add to its Dockerfile: RUN apt-get update && apt-get install -y openssh-server openssh-client"
                 .into(),
         ),
         Sshd::Other => (ErrorKind::Failed, "hvdctl doctor checks what the worker needs".into()),

@@ -42,8 +42,8 @@ pub async fn pull(image: &str, login: &RegistryLogin, member: &Member, events: &
     let engine = member.engine().await?;
     engine.pull_with(&reference(image), login, events).await.map_err(|error| {
         error.hint(format!(
-            "without the registry: hvdctl image push {image} gives it from a node that has it, or docker save {image} \
-             | ssh {} sudo {} load; pull = \"peers\" in [cluster] lets `up` do so, \"never\" disables pulling",
+            "without a registry: hvdctl image push {image} copies it from a node that has it, or docker save {image} | \
+             ssh {} sudo {} load; pull = \"peers\" in [cluster] lets `up` do so, \"never\" disables pulling",
             member.node.host,
             engine.name.command()
         ))

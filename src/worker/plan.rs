@@ -191,7 +191,9 @@ impl ForeignContainer {
         match self.newer {
             None => format!("remove or rename it, or set {setting} to another name than {}", self.name),
             Some(_) => {
-                "use the hvdctl that created it; or, when no job needs it any more, `hvdctl down` removes it".into()
+                "use the version of hvdctl that created it; or, when no job needs it any more, `hvdctl down` removes \
+                 it"
+                .into()
             }
         }
     }

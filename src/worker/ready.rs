@@ -43,7 +43,7 @@ impl GpuAnswer {
             NvidiaSmi::Failed(message) => (0, Some(message)),
             NvidiaSmi::Listed => (GpuDevice::of(&self.gpus).len(), None),
             NvidiaSmi::Missing if self.opened > 0 => (least, None),
-            NvidiaSmi::Missing => (0, Some("it has no nvidia-smi and no device of NVIDIA")),
+            NvidiaSmi::Missing => (0, Some("it has no nvidia-smi and no NVIDIA device")),
         }
     }
 
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(lost(Gpus::Count(0), &facts, fails), None);
         // images without the program
         assert_eq!(of_two("device /dev/nvidia0\ndevice /dev/nvidia1\n"), None);
-        assert!(of_two("").unwrap().ends_with("now sees 0: it has no nvidia-smi and no device of NVIDIA"));
+        assert!(of_two("").unwrap().ends_with("now sees 0: it has no nvidia-smi and no NVIDIA device"));
         // the machine has no nvidia-smi for itself
         assert!(lost(Gpus::All, &Facts::default(), "").unwrap().starts_with("started with 1 GPU and now sees 0"));
         assert_eq!(lost(Gpus::Auto, &Facts::default(), ""), None);

@@ -23,7 +23,7 @@ const START: &str = include_str!("../scripts/worker/start.sh").trim_ascii_end();
 const START_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/start.sh"));
 
-/// The same for a worker that is a process of the login, in place of sshd's path.
+/// The same for a worker that is a process of the login, instead of sshd's path.
 const START_AS_LOGIN: &str = include_str!("../scripts/worker/login.sh").trim_ascii_end();
 const START_AS_LOGIN_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/login.sh"));

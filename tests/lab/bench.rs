@@ -14,7 +14,7 @@ fn programs() -> String {
 fn the_network_between_two_workers() {
     let lab = Lab::up();
     let clean = lab.hvdctl(&["bench", "--quick", "--only", "network"]);
-    let clean = clean.says(&["NODE ", "b/s from the node of the row to that of the column", "node1 ", "node2 "]);
+    let clean = clean.says(&["NODE ", "b/s from the row's node to the column's node", "node1 ", "node2 "]);
     // other tests may leave the processors no time
     let verdict = clean.out.lines().last().unwrap();
     let [good, unclear] = [
@@ -79,7 +79,7 @@ fn the_collectives_of_a_job_and_a_rank_whose_sums_are_wrong() {
     let estimate = ["--sizes", "1K,64K", "--params", "124M", "--step", "1.1s"];
     let good = lab.hvdctl(&[&bench[..], &estimate, &["--json"]].concat()).code(0);
     let document: Value = serde_json::from_str(&good.out).unwrap();
-    assert_eq!(document["verdict"], "all results of 2 ranks are right", "{document:#}");
+    assert_eq!(document["verdict"], "all results of 2 ranks are correct", "{document:#}");
     let exchanges = document["collectives"]["exchanges"].as_array().unwrap();
     let measured = |operation: &str, bytes: u64| {
         exchanges.iter().any(|one| one["collective"] == operation && one["bytes"] == bytes && one["dtype"] == "float32")

@@ -47,7 +47,7 @@ mod full {
         });
         node_sh("node2", hide, &[]).code(0);
         lab.edit("host = \"node2\"", "host = \"node2\"\ngpus = \"auto\"");
-        let warning = "node2: it has 1 AWS Neuron device, which its containers do not get";
+        let warning = "node2: it has 1 AWS Neuron device, which its containers cannot use";
         lab.hvdctl(&["up"]).code(0).complains(&[warning, "devices = [\"/dev/neuron0\"], slots = 1"]);
         lab.edit("gpus = \"auto\"", "gpus = \"auto\"\ndevices = [\"/dev/neuron0\"]\nslots = 1");
         let done = lab.hvdctl(&["up"]).code(0);

@@ -138,7 +138,7 @@ fn a_launcher_that_cannot_do_it_is_refused_before_anything_is_uploaded() {
     let train = ["train", project.to_str().unwrap(), "-np", "2", "--launcher"];
     lab.hvdctl(&[&train[..], &["slurm"]].concat()).code(2).complains(&["invalid value 'slurm'", "torchrun"]);
     let done = lab.hvdctl(&[&train[..], &["torchrun", "--controller", "mpi"]].concat()).code(2);
-    done.complains(&["--controller is for horovodrun, and the launcher is torchrun"]);
+    done.complains(&["--controller is for horovodrun, but the launcher is torchrun"]);
     node_sh("node1", "docker exec hworker mv /usr/bin/torchrun /usr/bin/torchrun.away", &[]).code(0);
     let _restored = Restore(|| {
         node_sh("node1", "docker exec hworker mv /usr/bin/torchrun.away /usr/bin/torchrun", &[]);

@@ -55,7 +55,7 @@ fn ranks_use_the_inventorys_address_if_it_is_the_second_of_the_interface() {
     for (node, address) in NODES.into_iter().zip(&second) {
         lab.edit(&format!("host = \"{node}\"\n"), &format!("host = \"{node}\"\naddress = \"{address}\"\n"));
     }
-    lab.hvdctl(&["up"]).code(0).complains(&["is not the first of eth0: Open MPI and NCCL take"]);
+    lab.hvdctl(&["up"]).code(0).complains(&["is not the first of eth0: Open MPI and NCCL use"]);
     for options in [&["--gloo"][..], &["--launcher", "torchrun"], &["--launcher", "env"]] {
         all_sockets_are_on(&second, &lab, options);
     }

@@ -55,10 +55,10 @@ fn nodes_of_a_pool_are_picked_with_their_host_key_and_their_owner_alone() {
 
     change_host_key("node2");
     let other = "node2 of ana: cannot log in by ssh as root@";
-    pick().code(1).complains(&[other, "its host key is not that of the inventory, ssh-ed25519 SHA256:", "hint: "]);
+    pick().code(1).complains(&[other, "its host key is not the one in the inventory, ssh-ed25519 SHA256:", "hint: "]);
     with_it(&["keys", "status"])
         .code(3)
-        .complains(&["node2: cannot log in by ssh", "its host key is not that of the inventory"]);
+        .complains(&["node2: cannot log in by ssh", "its host key is not the one in the inventory"]);
     on("node1", "rm /etc/hvdctl/pool-owner.pub");
     pick().code(1).complains(&[
         "there is no master: none of the nodes of ana",

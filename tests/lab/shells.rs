@@ -110,7 +110,7 @@ fn a_login_without_a_shell_is_an_error_with_the_nodes_message() {
         on("node2", "usermod -s /usr/sbin/nologin workshop");
         let _back = Restore(|| drop(node_sh("node2", "usermod -s /bin/bash workshop", &[])));
         let done = lab.hvdctl(&["status"]).code(3);
-        let done = done.complains(&["node2: ", "This account is currently not available", "the login has no shell"]);
+        let done = done.complains(&["node2: ", "This account is currently not available", "the user has no shell"]);
         assert!(!done.err.contains("user  ") && !done.err.contains("let  run"), "no name is missing: {}", done.err);
     }
     let _back = with_sshd("ForceCommand echo only backups here\\n");

@@ -29,7 +29,7 @@ fn a_running_job_is_watched_on_a_screen_and_reported_afterwards() {
     let lab = Lab::up();
     lab.edit("[defaults]", "sample_s = 1\n[defaults]");
     lab.hvdctl(&["top"]).code(2).complains(&["top needs a terminal", "hvdctl top --json"]);
-    lab.hvdctl(&["top", "--json"]).code(1).says(&["no job runs"]);
+    lab.hvdctl(&["top", "--json"]).code(1).says(&["no job is running"]);
     let program = "while :; do echo \"loss 0.$RANK\"; sleep 0.2; done";
     lab.hvdctl(&["run", "-np", "2", "-d", "--launcher", "env", "--", "sh", "-c", program]).code(0);
     let top = Typed::of(&lab.command(&["top", "--grep", "loss"]));

@@ -174,7 +174,7 @@ fn each_rank_has_a_colour_of_its_own_where_colours_are_wanted() {
 fn arguments_arrive_byte_for_byte() {
     let lab = Lab::up();
     let project = lab.project("words", &[("train.py", "")]);
-    // Python has a byte that is no UTF-8 as a lone surrogate
+    // Python has a byte that is not UTF-8 as a lone surrogate
     let program =
         "import json, os, sys; print(json.dumps([os.fsencode(word).decode('latin-1') for word in sys.argv[1:]]))";
     let words = [

@@ -110,7 +110,7 @@ fn an_ipv6_address_is_listened_on_and_logged_in_to() {
     // launchers cannot be given them, and that is reported before anything hangs
     lab.hvdctl(&["verify"])
         .code(1)
-        .complains(&["launchers are given IPv4 addresses only, and fd99::1 is an IPv6 address", "hint: "]);
+        .complains(&["launchers are given IPv4 addresses only, but fd99::1 is an IPv6 address", "hint: "]);
     drop(restore);
 }
 

@@ -1356,9 +1356,9 @@ class Image(unittest.TestCase):
         self.assertEqual(self.build(built), ["build frameworks PyTorch; controllers MPI, Gloo; tensor operations MPI, Gloo"])
         self.assertEqual(self.build("raise ImportError()"), [])
         self.assertEqual(self.build("import os; os.kill(os.getpid(), 9)"),
-                         ["unread:build the import of horovod.torch was ended by signal 9"])
+                         ["unread:build importing horovod.torch was ended by signal 9"])
         self.assertEqual(self.build("import time; time.sleep(60)", limit=2),
-                         ["unread:build the import of horovod.torch does not end in time"])
+                         ["unread:build importing horovod.torch timed out"])
 
     def inside(self, path, limit):
         """What is said of an image with these files in so many seconds."""
@@ -1380,7 +1380,7 @@ class Image(unittest.TestCase):
             said = self.inside(path, 1)
             self.assertIn("python", said)
             for key in ("torch", "nccl", "launchers", "build"):
-                self.assertEqual(said["unread:" + key], "reading torch has not ended within 1 s")
+                self.assertEqual(said["unread:" + key], "reading torch did not end within 1 s")
             self.assertNotIn("unread:python", said)
 
     def test_a_program_that_hangs_leaves_time_for_the_others(self):
@@ -1390,7 +1390,7 @@ class Image(unittest.TestCase):
                 file.write("#!/bin/sh\nexec sleep 600\n")
             os.chmod(mpirun, 0o755)
             said = self.inside(path, 4)
-            self.assertRegex(said["unread:launchers"], r"^mpirun --version does not end within \d s$")
+            self.assertRegex(said["unread:launchers"], r"^mpirun --version did not end within \d s$")
             self.assertIn("version unknown", said["launchers"])
             self.assertNotIn("unread:build", said)
 

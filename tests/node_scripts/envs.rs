@@ -337,12 +337,12 @@ fn what_hvdctl_has_not_made_stays() {
         String::from_utf8(output.stderr).unwrap()
     };
     fs::create_dir_all(machine.path("state/env/default")).unwrap();
-    assert!(complaint(create()).contains("default is there and was not made by hvdctl"));
+    assert!(complaint(create()).contains("default exists and was not created by hvdctl"));
     assert!(machine.prints(PROBE, &machine.env_variables()).contains("\nforeign\n"));
-    assert!(complaint(machine.run(REMOVE, &machine.env_variables())).contains("was not made by hvdctl"));
+    assert!(complaint(machine.run(REMOVE, &machine.env_variables())).contains("was not created by hvdctl"));
     fs::remove_dir(machine.path("state/env/default")).unwrap();
     symlink("/usr", machine.path("state/env/default")).unwrap();
-    assert!(complaint(create()).contains("was not made by hvdctl"));
+    assert!(complaint(create()).contains("was not created by hvdctl"));
     fs::remove_dir_all(machine.path("state")).unwrap();
     fs::create_dir(machine.path("elsewhere")).unwrap();
     symlink(machine.path("elsewhere"), machine.path("state")).unwrap();
@@ -350,7 +350,7 @@ fn what_hvdctl_has_not_made_stays() {
     fs::remove_file(machine.path("state")).unwrap();
     // another command has the lock
     machine.stub("flock", "exit 1");
-    assert_eq!(complaint(create()), "another command changes the virtualenv default on this node\n");
+    assert_eq!(complaint(create()), "another command is changing the virtualenv default on this node\n");
     machine.stub("flock", "exit 0");
     let full = "case $1 in -p) exec /bin/mkdir \"$@\" ;; esac; echo 'mkdir: No space left on device' >&2; exit 1";
     machine.stub("mkdir", full);
@@ -402,7 +402,7 @@ fn the_lines_of_activate_come_first_and_their_failure_is_named() {
     assert!(said.contains("activate: ls /no-such-module: exit code 2\n"), "{said}");
     let more = format!("activate={}", quoted(lines.trim_end()));
     let said = succeeds(&machine.create_env(&Asked { more: &more, ..Asked::default() }));
-    assert!(said.contains("hvdctl: step making the virtualenv with Python 3.12.1\n"), "{said}");
+    assert!(said.contains("hvdctl: step creating the virtualenv with Python 3.12.1\n"), "{said}");
 }
 
 #[test]
@@ -427,7 +427,10 @@ fn wheels_arrive_as_they_were_sent() {
     let place = machine.path("state/env/.wheels/default");
     assert_eq!(fs::read_to_string(place.join(hash).join("a-1.whl")).unwrap(), "A");
     let refused = send("00");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("a-1.whl arrived with other contents"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("a-1.whl arrived with different contents"),
+        "{refused:?}"
+    );
     assert_eq!(fs::read_dir(place).unwrap().count(), 1);
 }
 

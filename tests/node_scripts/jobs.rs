@@ -179,7 +179,7 @@ fn what_the_worker_has_put_next_to_the_directory_is_no_job() {
     fs::write(outside.join("log"), "SECRET\n").unwrap();
     assert!(!machine.prints(LIST, "").contains("j2"));
     assert!(!machine.prints(FACTS, "").contains("open j2"));
-    assert!(machine.fails(END, "id=j2 grace=0").contains("which is no directory of a job"));
+    assert!(machine.fails(END, "id=j2 grace=0").contains("which is not a job's directory"));
     assert_eq!(fs::read_to_string(outside.join("env.json")).unwrap(), "theirs");
     assert_eq!(machine.prints(&["job/directory.sh", "job/read.sh"], "id=j2 file=log offset=0 quiet="), "");
     assert_eq!(

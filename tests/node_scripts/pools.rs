@@ -141,7 +141,10 @@ fn an_owner_that_others_than_root_could_have_written_is_not_believed() {
     assert_eq!(machine.prints(OWNER, &variables), "ssh-ed25519 AAAA\n");
     for place in [&etc, &directory, &file] {
         let refused = || {
-            assert_eq!(machine.fails(OWNER, &variables), format!("others than root can change {}\n", place.display()))
+            assert_eq!(
+                machine.fails(OWNER, &variables),
+                format!("users other than root can change {}\n", place.display())
+            )
         };
         let usual = fs::metadata(place).unwrap().permissions();
         for mode in [0o775, 0o757] {
@@ -159,7 +162,7 @@ fn an_owner_that_others_than_root_could_have_written_is_not_believed() {
     machine.prints(OWNER, &variables);
     fs::remove_file(&file).unwrap();
     symlink(machine.path("other/pool-owner.pub"), &file).unwrap();
-    assert_eq!(machine.fails(OWNER, &variables), format!("others than root can change {}\n", file.display()));
+    assert_eq!(machine.fails(OWNER, &variables), format!("users other than root can change {}\n", file.display()));
     fs::remove_file(&file).unwrap();
     assert_eq!(machine.fails(OWNER, &variables), format!("there is no {}\n", file.display()));
 }

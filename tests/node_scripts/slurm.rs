@@ -126,7 +126,7 @@ fn what_slurm_refuses_is_known_before_anything_is_sent() {
     assert_eq!(called, "--test-only|--ntasks=2|--comment=a b|--wrap=true|");
     machine.stub("sbatch", "case $1 in --version) echo slurm-wlm 19.05.5; exit ;; esac");
     assert!(
-        machine.fails(CHECK, &variables(&machine)).contains("20.11 or later is needed, and this is slurm-wlm 19.05.5")
+        machine.fails(CHECK, &variables(&machine)).contains("20.11 or later is needed, but this is slurm-wlm 19.05.5")
     );
     machine
         .stub("sbatch", "case $1 in --version) echo slurm 24.11.1; exit ;; esac; echo 'invalid partition' >&2; exit 1");

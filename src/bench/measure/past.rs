@@ -48,11 +48,11 @@ impl Past {
             {
                 Ok(sent) => Some(sent),
                 Err(Unreadable::Newer(format)) => {
-                    unknown(&format!("a newer hvdctl has written them, in format {format}"));
+                    unknown(&format!("they were written by a newer hvdctl, in format {format}"));
                     None
                 }
                 Err(Unreadable::Foreign(other)) => {
-                    unknown(&format!("their file is of {other}, and is replaced"));
+                    unknown(&format!("their file belongs to {other}, and is replaced"));
                     Some(Sent::new())
                 }
                 Err(Unreadable::Damaged) => {

@@ -93,7 +93,8 @@ impl MeasuringProgram {
         let answers = answers.map_err(|why| failed(&why).hint(hint))?;
         let answer = answers.first().unwrap_or(&Value::Null);
         program.port = answer["listening"].as_u64().and_then(|port| u16::try_from(port).ok()).ok_or_else(|| {
-            failed(answer["error"].as_str().unwrap_or("the program in the worker names no port")).hint("hvdctl doctor")
+            failed(answer["error"].as_str().unwrap_or("the program in the worker reported no port"))
+                .hint("hvdctl doctor")
         })?;
         Ok(program)
     }
@@ -204,7 +205,7 @@ impl MeasuringProgram {
         };
         let mut asked = self.dialogue.ask(&request.to_string(), limit, take).await;
         if asked.is_ok() && bytes > MOST_ANSWERED {
-            asked = Err("the program answers without end".to_owned());
+            asked = Err("the program's answer does not end".to_owned());
         }
         if let Err(why) = &asked {
             self.broken = Some(why.clone());

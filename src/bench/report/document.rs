@@ -21,7 +21,7 @@ pub struct BenchDocument {
     pub format: u32,
     /// The verdict as one sentence.
     pub verdict: String,
-    /// What is wrong, and then what is slow, the strongest finding first; empty if nothing is.
+    /// What is wrong, and then what is slow, the strongest finding first; empty if there is nothing.
     pub findings: Vec<BenchFinding>,
     /// What limits the verdict: what could not be measured, and processors that were busy.
     pub notes: Vec<String>,
@@ -29,12 +29,11 @@ pub struct BenchDocument {
     pub nodes: Vec<NodeEntry<BenchNode>>,
     /// Every measurement of one direction of a pair. What looks slow is measured again, and then has several.
     pub directions: Vec<BenchDirection>,
-    /// What the ranks of a job measured; null if they did not.
+    /// What the ranks of a job measured; null if they measured nothing.
     pub collectives: Option<Collectives>,
-    /// What a step of the model of `--params` costs; null without the option, or if nothing that is like it was
-    /// measured.
+    /// What a step of the model of `--params` costs; null without the option, or if nothing comparable was measured.
     pub estimate: Option<BenchEstimate>,
-    /// What differs from the output of an earlier benchmark; null without `--baseline`.
+    /// Differences from the output of an earlier benchmark; null without `--baseline`.
     pub baseline: Option<Comparison>,
 }
 
@@ -61,7 +60,7 @@ pub struct BenchEstimate {
     /// How many times as fast as one node the cluster is if nothing is computed during the exchange; null without
     /// `--step`.
     pub speedup: Option<f64>,
-    /// The same if as much as possible is computed meanwhile.
+    /// The same if as much as possible is computed during the exchange.
     pub speedup_overlapped: Option<f64>,
     /// The same as text.
     pub text: String,
@@ -131,7 +130,7 @@ pub struct BenchDirection {
     pub round_trip_us: Option<RoundTrip>,
     /// Transfers over one and over several connections.
     pub transfers: Vec<Transfer>,
-    /// Datagrams; null if none arrives at all, as behind some firewalls.
+    /// Datagrams; null if none arrives at all, for example behind some firewalls.
     pub probes: Option<Probes>,
 }
 

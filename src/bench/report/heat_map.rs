@@ -29,7 +29,7 @@ pub fn heat_map(names: &[&str], unit: &str, value: impl Fn(usize, usize) -> Opti
         () if label + 2 + n <= WIDTH => 1,
         () => return None,
     };
-    let mut text = format!("{unit} from the node of the row to that of the column\n{:label$}", "");
+    let mut text = format!("{unit} from the row's node to the column's node\n{:label$}", "");
     text.push_str(if width == 1 { "  " } else { "" });
     (1..=n).for_each(|i| text.push_str(&cell(&if width == 1 { i % 10 } else { i }.to_string(), width)));
     text.push('\n');
@@ -97,7 +97,7 @@ mod tests {
         };
         assert_eq!(
             map(3, value).unwrap(),
-            "Gb/s from the node of the row to that of the column\n\
+            "Gb/s from the row's node to the column's node\n\
              \u{20}            1      2      3\n\
              1 node1      ·  9.41█  4.71▄\n\
              2 node2  0.94▁      ·  4.71▄\n\

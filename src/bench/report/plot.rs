@@ -135,7 +135,7 @@ impl Curves {
         let highest = all().map(|(_, y)| *y).chain(self.limit).max_by(f64::total_cmp).unwrap_or_default();
         let highest = if highest > 0.0 { highest * 1.08 } else { 1.0 };
         let what = self.dtype.to_string();
-        title(area, format!("Bus bandwidth of collectives of {} ranks by the size of the array ({what})", self.ranks))?;
+        title(area, format!("Bus bandwidth of collectives with {} ranks by array size ({what})", self.ranks))?;
         let (plot, legend) =
             area.margin(TITLE, MARGIN, MARGIN, MARGIN).split_horizontally(LEAST_WIDTH - LEGEND - 2 * MARGIN);
         let mut chart = ChartBuilder::on(&plot)
@@ -257,7 +257,7 @@ impl<'a> Matrix<'a> {
 
     fn draw(&self, area: &Area<'_>) -> Drawn {
         let unit = self.unit;
-        title(area, format!("Bandwidth of TCP from the node of the row to that of the column, in {unit}"))?;
+        title(area, format!("TCP bandwidth from the row's node to the column's node, in {unit}"))?;
         let (left, top) = (MARGIN + self.label, TITLE + MARGIN / 2 + self.label);
         let at = |index: usize| self.cell * i32::try_from(index).unwrap_or_default();
         for (index, name) in self.names.iter().enumerate() {
@@ -436,7 +436,7 @@ mod tests {
         for (collective, _) in SERIES {
             assert_eq!(count(&text, &format!("\n{collective}\n")), 1, "{collective:?}");
         }
-        assert!(text.contains("of 8 ranks by the size of the array (float32)") && text.contains("\n256M\n"), "{text}");
+        assert!(text.contains("with 8 ranks by array size (float32)") && text.contains("\n256M\n"), "{text}");
         // one size, another type, and no link that was measured
         let mut one = collectives();
         one.exchanges.truncate(1);
@@ -446,7 +446,7 @@ mod tests {
 
         for none in [None, Some(&Collectives::default())] {
             let text = drawn(&names, value, none);
-            assert!(!text.contains("collectives") && text.contains("Bandwidth of TCP"));
+            assert!(!text.contains("collectives") && text.contains("TCP bandwidth"));
         }
     }
 

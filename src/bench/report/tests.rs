@@ -131,7 +131,7 @@ fn a_rank_that_is_not_judged_makes_the_verdict_unclear() {
     ranks.stragglers = vec![Straggler { is_judged: false, ..slow("node1", "rank 0".to_owned(), 0.61) }];
     assert_eq!(
         shown_of(&ranks).lines().last().unwrap(),
-        "unclear: all results of 4 ranks are right, but the speed of 1 rank is not judged"
+        "unclear: all results of 4 ranks are correct, but the speed of 1 rank is not judged"
     );
     let good = measured(4, |_, _| Ok(9.4));
     let is_good = |ranks: &RankResults| report(&good, Some(ranks), |report| report.is_good());

@@ -60,7 +60,7 @@ impl<'a> BenchReport<'a> {
         if all.len() > 1 {
             text.extend(all.iter().take(FINDINGS).map(|found| format!("found: {found}\n")));
             if all.len() > FINDINGS {
-                text.push_str(&format!("found: {} more, which --json has\n", all.len() - FINDINGS));
+                text.push_str(&format!("found: {} more; --json has all\n", all.len() - FINDINGS));
             }
         }
         text + &self.last_line() + "\n"

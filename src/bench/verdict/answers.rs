@@ -90,7 +90,7 @@ impl Answers {
             match line {
                 RankLine::Start { size, library, framework } => {
                     if *size != ranks {
-                        let apart = format!("rank {rank} counts {size} ranks, and there are {ranks}");
+                        let apart = format!("rank {rank} counts {size} ranks, but there are {ranks}");
                         answers.apart.get_or_insert(apart);
                     }
                     if *rank == 0 {
@@ -176,7 +176,7 @@ fn name(
         |suspect: &u32| of_ranks.len() > 1 && (0..ranks).all(|rank| rank == *suspect || of_ranks.contains_key(&rank));
     let suspect = suspects.first().copied().flatten().filter(|suspect| suspects.len() == 1 && by_all(suspect));
     if let Some((suspect, (_, text))) = suspect.zip(of_ranks.values().next()) {
-        return vec![wrong(suspect, format!("what it contributes is wrong on the other ranks ({text})"))];
+        return vec![wrong(suspect, format!("its contribution is wrong on the other ranks ({text})"))];
     }
     of_ranks.into_iter().map(|(rank, (_, text))| wrong(rank, text)).collect()
 }
@@ -259,7 +259,7 @@ mod tests {
         // what one rank has not done is no measurement
         let answers = Answers::new(&placement(&["a", "b", "c"]), &lines, None);
         assert_eq!((answers.collectives.exchanges, answers.unfinished), (vec![], vec![1, 2]));
-        assert_eq!(answers.apart.as_deref(), Some("rank 0 counts 2 ranks, and there are 3"));
+        assert_eq!(answers.apart.as_deref(), Some("rank 0 counts 2 ranks, but there are 3"));
     }
 
     #[test]

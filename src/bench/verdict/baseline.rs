@@ -97,9 +97,9 @@ pub struct Slower {
 pub struct Comparison {
     /// How many bandwidths were compared.
     pub compared: usize,
-    /// What is slower, beyond what differs anyway: that with the smallest share of its earlier bandwidth first.
+    /// What is slower by more than the usual variation; the one with the smallest share of its earlier bandwidth first.
     pub slower: Vec<Slower>,
-    /// What is only in one of the two, and was not compared.
+    /// What is in only one of the two, and was not compared.
     pub notes: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ impl Baseline {
         let other = |_| "is not the output of `hvdctl bench --json`".to_owned();
         let version: Version = serde_json::from_str(text).map_err(other)?;
         if let Some(newer) = version.format.filter(|format| *format > FORMAT) {
-            return Err(format!("is in format {newer} of a newer hvdctl, this one reads format {FORMAT}"));
+            return Err(format!("was written by a newer hvdctl in format {newer}; this one reads format {FORMAT}"));
         }
         serde_json::from_str(text).map_err(other)
     }
@@ -142,7 +142,7 @@ impl Baseline {
             _ => {
                 let few: Vec<&str> = own.iter().take(4).copied().collect();
                 let more = if own.len() > few.len() { ", …" } else { "" };
-                Err(format!("is of other nodes: {}{more}", few.join(", ")))
+                Err(format!("is from other nodes: {}{more}", few.join(", ")))
             }
         }
     }
@@ -182,7 +182,7 @@ impl Baseline {
             )),
             (Some(before), Some(now)) if !before.library.is_empty() && before.library != now.library => {
                 found.notes.push(format!(
-                    "the collectives are not compared: those of the baseline were over {}, now {}",
+                    "the collectives are not compared: the baseline measured them over {}, this benchmark over {}",
                     before.library, now.library
                 ));
             }
@@ -465,12 +465,14 @@ mod tests {
         }
         let mut newer = document(2, |_, _| 9.4);
         newer["format"] = json!(7);
-        assert!(Baseline::parse(&newer.to_string()).unwrap_err().starts_with("is in format 7 of a newer hvdctl"));
+        assert!(
+            Baseline::parse(&newer.to_string()).unwrap_err().starts_with("was written by a newer hvdctl in format 7")
+        );
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let four = baseline(&document(4, |_, _| 9.4));
         assert_eq!(four.check_nodes(&names(&["node2", "node4", "node9"])), Ok(()));
         let other = four.check_nodes(&names(&["node1", "gpu2"])).unwrap_err();
-        assert_eq!(other, "is of other nodes: node1, node2, node3, node4");
+        assert_eq!(other, "is from other nodes: node1, node2, node3, node4");
         let none = baseline(&json!({ "nodes": [], "directions": [] })).check_nodes(&names(&["node1", "node2"]));
         assert_eq!(none, Err("has no nodes".to_owned()));
     }

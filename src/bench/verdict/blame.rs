@@ -290,13 +290,11 @@ fn notes(
         notes.push(format!("{} of {} could not be measured", unmeasured, count(samples.len(), "connection")));
     }
     if saturated(samples) {
-        notes.push(
-            "the processors had no time left while the network was measured: it may be faster than shown".to_owned(),
-        );
+        notes.push("the processors were busy while the network was measured: it may be faster than shown".to_owned());
     }
     if unjudged > 0 {
         notes.push(format!(
-            "the processors had no time left whenever {} of {} were measured: their bandwidth is not judged",
+            "the processors were busy whenever {} of {} were measured: their bandwidth is not judged",
             unjudged,
             count(samples.len(), "connection")
         ));
@@ -304,7 +302,7 @@ fn notes(
     let unprobed = samples.values().filter(|sample| sample.is_measured() && sample.sent == 0).count();
     if unprobed > 0 {
         notes.push(format!(
-            "no UDP arrives over {}: its loss and its largest packets are unknown",
+            "no UDP packets arrive over {}: their loss and largest size are unknown",
             count(unprobed, "connection")
         ));
     }

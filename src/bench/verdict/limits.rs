@@ -14,7 +14,7 @@ pub fn below_minimum(minimum: u64, best: Option<f64>) -> Option<String> {
             gigabytes(least)
         )),
         None => Some(format!(
-            "no allreduce was measured, and the inventory requires a bus bandwidth of {} (bench.min_busbw)",
+            "no allreduce was measured, but the inventory requires a bus bandwidth of {} (bench.min_busbw)",
             gigabytes(least)
         )),
     }
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_not_reached() {
         assert_eq!(Collectives::default().best_allreduce(), None);
-        assert!(below_minimum(1, None).unwrap().starts_with("no allreduce was measured, and the inventory requires"));
+        assert!(below_minimum(1, None).unwrap().starts_with("no allreduce was measured, but the inventory requires"));
         assert!(below_minimum(1, Some(f64::NAN)).is_some());
     }
 }

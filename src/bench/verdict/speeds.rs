@@ -98,11 +98,9 @@ impl Slow<'_> {
             None => format!("gets its processors only {:.0} % of the time", self.own.share.unwrap_or_default() * 100.0),
         };
         let why = match (is_doubtful, is_judged) {
-            (true, _) => ", which may be of another model: a ring runs at the pace of its slowest rank",
+            (true, _) => ", which may be a different model: a ring runs at the pace of its slowest rank",
             (false, true) => ": a ring runs at the pace of its slowest rank",
-            (false, false) => {
-                "; it is not judged: no measurement was without the other nodes and on processors with time left"
-            }
+            (false, false) => "; it is not judged: no measurement ran without the other nodes and on idle processors",
         };
         let text = format!("{who}{device} {what}{why}");
         Straggler { node: node.clone(), text, share, is_judged, is_doubtful }
@@ -267,7 +265,7 @@ mod tests {
     fn of_two_processors_only_evidence_names_one() {
         let slow = speeds(1, "cpu", &[1.0, 0.4]);
         let text =
-            "rank 1 on node2 multiplies matrices at 40 % of the speed of the others, which may be of another model";
+            "rank 1 on node2 multiplies matrices at 40 % of the speed of the others, which may be a different model";
         let found = stragglers(&slow, &Measurements::default());
         assert_eq!((found.len(), found[0].text.as_str()), (1, format!("{text}{RING}").as_str()));
         assert!(found[0].node == "node2" && found[0].is_doubtful && !found[0].is_finding());

@@ -70,7 +70,7 @@ fn of_two_nodes_only_local_evidence_names_one() {
     assert_eq!(past, format!("node1 ↔ node2 transfers only 936 Mb/s, it was 8.80 Gb/s in earlier benchmarks{unknown}"));
 }
 
-/// A cluster whose bandwidths are these, in bytes a second, but for a little noise.
+/// A cluster whose bandwidths are these, in bytes a second, except a little noise.
 fn cluster(n: usize, bandwidth: impl Fn(usize, usize) -> f64) -> Measurements {
     let mut random = Random(n as u64);
     let mut all = Measurements { nodes: vec![two().nodes[0].clone(); n], ..Measurements::default() };
@@ -176,8 +176,7 @@ fn what_busy_processors_made_slow_accuses_no_one() {
             (&[][..], true, false),
             "{also:?}"
         );
-        let note = "the processors had no time left whenever 1 of 2 connections were measured: \
-                    their bandwidth is not judged";
+        let note = "the processors were busy whenever 1 of 2 connections were measured: their bandwidth is not judged";
         assert!(found.notes.iter().any(|of| of == note), "{:?}", found.notes);
         assert_eq!(found.sentence(&["node1", "node2"]), "the bandwidths vary too much to be compared");
         assert_eq!((suspects(&busy).alone, suspects(&busy).together), (vec![(0, 1)], vec![]), "{also:?}");

@@ -61,7 +61,7 @@ fn check_writable(file: &Path) -> Result<(), Error> {
     };
     if !directory.is_dir() {
         let directory = directory.display();
-        let why = format!("cannot write the plot {shown}: there is no directory {directory}");
+        let why = format!("cannot write the plot {shown}: the directory {directory} does not exist");
         return Err(Error::usage(why, format!("mkdir -p {directory}")));
     }
     // it has no name, and is gone when it is closed
@@ -108,10 +108,10 @@ mod tests {
             assert_eq!(error.exit_code(false), 2, "{name}");
             error.to_string()
         };
-        assert!(refused("none/x.svg").contains("there is no directory"));
+        assert!(refused("none/x.svg").contains("/none does not exist"));
         assert!(refused("d.svg").contains("is a directory"));
         assert!(refused("x.png").contains("does not end with .svg"));
-        assert!(refused("there.svg/x.svg").contains("there is no directory"));
+        assert!(refused("there.svg/x.svg").contains("there.svg does not exist"));
         for good in ["x.svg", "X.SVG", "there.svg"] {
             check_writable(&at(good)).unwrap();
         }
@@ -153,7 +153,7 @@ mod tests {
         refused(None, "No such file");
         refused(Some(b"\xff\xfe"), "is not the output of `hvdctl bench --json`");
         refused(Some(b"{\"format\":9}"), "in format 9");
-        refused(Some(b"{\"nodes\":[{\"node\":\"a\"}],\"directions\":[]}"), "is of other nodes: a");
+        refused(Some(b"{\"nodes\":[{\"node\":\"a\"}],\"directions\":[]}"), "is from other nodes: a");
         assert!(read_baseline(dir.path(), &nodes).unwrap_err().to_string().contains("cannot read the baseline"));
     }
 }

@@ -49,7 +49,7 @@ pub fn check_placement(placement: &Placement) -> Result<(), Error> {
 
 fn too_few(ranks: u32) -> Error {
     Error::usage(
-        format!("collectives need at least 2 ranks, and there would be {ranks}"),
+        format!("collectives need at least 2 ranks, but there would be {ranks}"),
         "select more nodes with --on, or set `slots` of a node to the number of its ranks",
     )
 }

@@ -27,10 +27,10 @@ pub struct DataPushNode {
     pub changed: bool,
     /// How many files and links were sent to the node.
     pub files: usize,
-    /// How many bytes of them.
+    /// Their size in bytes.
     pub sent: u64,
-    /// How many bytes this machine sent to the node for that. Less than `sent` if other nodes passed them on; more, by
-    /// names and headers, if not.
+    /// Bytes that this machine sent to the node for that: fewer than `sent` if other nodes passed them on, otherwise
+    /// more because of names and headers.
     pub from_operator: u64,
     /// How many files an interrupted push had sent before.
     pub resumed: usize,

@@ -62,7 +62,7 @@ pub(crate) fn outcome(nodes: NodeResults<NodeEntry<DataRmNode>>, offline: &[Node
     let text = node_rows(&nodes.ok, |node| match (node.changed, node.left) {
         (false, _) => "nothing to remove".to_owned(),
         (true, false) => "removed".to_owned(),
-        (true, true) => "removed; files of others in the directory stay".to_owned(),
+        (true, true) => "removed; files in the directory that hvdctl did not push stay".to_owned(),
     });
     Outcome::of_nodes(text, nodes, offline)
 }

@@ -34,7 +34,7 @@ pub struct DataEntry {
     pub hash: Option<String>,
     /// How many files there are.
     pub files: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub size: u64,
     /// The seconds since they were pushed, or null.
     pub age_s: Option<u64>,

@@ -23,9 +23,9 @@ use serde::Serialize;
 pub struct EnvCreateDocument {
     /// The directory of the virtualenv on each node.
     pub directory: String,
-    /// The line for `activate` in the inventory, with which ranks use it.
+    /// The line for `activate` in the inventory that makes ranks use it.
     pub activate: String,
-    /// In which packages nodes differ, a text each.
+    /// The packages in which nodes differ, one text each.
     pub differences: Vec<String>,
     /// The nodes.
     pub nodes: Vec<NodeEntry<EnvCreateNode>>,
@@ -38,13 +38,13 @@ pub struct EnvCreateNode {
     pub changed: bool,
     /// The version of its Python.
     pub python: String,
-    /// What has installed the packages: `uv 0.9.1`.
+    /// The program that installed the packages: `uv 0.9.1`.
     pub tool: String,
     /// The hash of the file, the options and the wheels, which is the same on all nodes.
     pub hash: String,
     /// How many packages it has, without pip and setuptools.
     pub packages: usize,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
     /// The bytes of the wheels that were sent.
     pub sent: u64,
@@ -73,12 +73,12 @@ pub async fn run(options: &EnvCreate, context: &Context) -> Result<Outcome, Erro
     let give = async |(member, step, probe): (Member, EnvStep, EnvProbe)| {
         let Member { node, transport, .. } = &member;
         if step == EnvStep::Make {
-            session.progress.record(&node.name, format!("began to make the virtualenv {name}"));
+            session.progress.record(&node.name, format!("started to create the virtualenv {name}"));
         }
         let given = request.give((step, probe), (node, transport), &session.cancellation, events).await?;
         if let Some(given) = &given {
             if given.is_new {
-                session.progress.record(&node.name, format!("made the virtualenv {name}"));
+                session.progress.record(&node.name, format!("created the virtualenv {name}"));
             }
             session.progress.done(&node.name);
         }
@@ -141,7 +141,7 @@ pub(crate) fn outcome(
     differences.iter().for_each(|row| text += &format!("differs: {row}\n"));
     if !differences.is_empty() {
         text +=
-            "hint: fix the versions, e.g. with uv pip compile FILE -o pylock.toml, and run env create pylock.toml\n";
+            "hint: pin the versions, e.g. with uv pip compile FILE -o pylock.toml, and run env create pylock.toml\n";
     }
     let activate = place.activation(name);
     if !ok.is_empty() && !is_activated {

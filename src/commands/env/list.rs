@@ -23,7 +23,7 @@ pub struct EnvListNode {
     pub environments: Vec<EnvEntry>,
 }
 
-/// A virtualenv. What is not known of one that is not complete is null.
+/// A virtualenv. Values that are not known of an incomplete one are null.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct EnvEntry {
     /// The name.
@@ -33,13 +33,13 @@ pub struct EnvEntry {
     pub state: String,
     /// The version of its Python.
     pub python: Option<String>,
-    /// What has installed the packages.
+    /// The program that installed the packages.
     pub tool: Option<String>,
     /// The hash of the file, the options and the wheels that it was made from.
     pub hash: Option<String>,
     /// The hash of the names and versions of its packages, which is the same on all nodes that have the same ones.
     pub content: Option<String>,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: Option<u64>,
     /// The seconds since it was made.
     pub age_s: Option<u64>,

@@ -83,12 +83,12 @@ pub(super) fn check_env_files(
         match texts {
             None => events.warn(
                 Message::from(format!("{file} is in the project, and would be in the image"))
-                    .hint("a line in .dockerignore leaves it out"),
+                    .hint("exclude it with a line in .dockerignore"),
             ),
             Some(texts) if texts.iter().any(|text| Path::new(&text.path) == inside) => {
                 return Err(Error::usage(
                     format!("{file} has variables that may be secret, and would be in the ConfigMap of the project"),
-                    "a line in .hvdctlignore leaves it out",
+                    "exclude it with a line in .hvdctlignore",
                 ));
             }
             Some(_) => {}

@@ -74,7 +74,7 @@ pub(crate) async fn use_image(
     let reading = Recipe::read(root);
     let Some(recipe) = context.session.cancellation.run(reading).await? else { return Ok(()) };
     if dry_run {
-        context.events.note("the image of the project's setup is built first where it is missing");
+        context.events.note("the image of the project's setup is built first if it is missing");
         return Ok(());
     }
     let ProjectImage { image, env_files, .. } = ensure(name, &recipe, STEP_LIMIT, check, context).await?;

@@ -34,8 +34,8 @@ pub async fn run(options: &cli::ImagePrune, context: &Context) -> Result<Outcome
         let unused = UnusedImages::find(&engine, cluster).await?;
         if !unused.unknown.is_empty() {
             let (images, names) = (count(unused.unknown.len(), "image"), unused.unknown.join(" "));
-            let text = format!("{images} of an earlier hvdctl stay, which may be another cluster's");
-            let hint = format!("if they are not, on the node: {} rmi {names}", engine.name.command());
+            let text = format!("{images} of an earlier hvdctl stay, because they may belong to another cluster");
+            let hint = format!("if they do not, run on the node: {} rmi {names}", engine.name.command());
             context.events.note(Message::of(&member.node.name, text).hint(hint));
         }
         let removed = unused.remove(&engine, options.all).await?;

@@ -28,7 +28,7 @@ pub async fn run(options: &cli::ImagePull, context: &Context) -> Result<Outcome,
     let name = image_name(options.name.as_deref(), &context.target)?;
     if name.starts_with("sha256:") || is_setup_image(name) {
         let message = format!("no registry has {name}, which is an id or was built by hvdctl");
-        return Err(Error::usage(message, "hvdctl image push gives it from a node that has it"));
+        return Err(Error::usage(message, "hvdctl image push copies it from a node that has it"));
     }
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = context.lock_each(nodes).await?;

@@ -29,11 +29,11 @@ pub async fn run(options: &ImagePush, context: &Context) -> Result<Outcome, Erro
     let image = image_name(options.name.as_deref(), target)?;
     if repository_and_tag(image).is_none() {
         return Err(Error::usage(
-            format!("{image} has no tag, and a node would have no name for it"),
+            format!("{image} has no tag, so nodes would have no name for it"),
             match image.split_once('@') {
                 Some((name, _)) => format!(
-                    "push it under its tag (hvdctl image push {name}), and name that in the inventory; only a registry \
-                     gives digests: hvdctl image pull"
+                    "push it under its tag (hvdctl image push {name}), and use the tag in the inventory; only images \
+                     from a registry have digests: hvdctl image pull"
                 ),
                 None => "give the image a name (docker tag), and push that".to_owned(),
             },

@@ -28,7 +28,7 @@ pub struct ImageStatusNode {
     pub id: Option<String>,
     /// The hash of its layers and environment, which is the same on all nodes that have the same image; else null.
     pub content: Option<String>,
-    /// Its bytes as the engine counts them, or null.
+    /// Its size in bytes as the engine counts it, or null.
     pub size: Option<u64>,
     /// Its platform, e.g. `linux/amd64`, or null.
     pub platform: Option<String>,

@@ -37,14 +37,14 @@ pub async fn run(
     if !options.no_fetch && job.project.as_ref() != Some(&name) {
         let own = job.project.as_deref().unwrap_or("none");
         return Err(Error::usage(
-            format!("job {} has the project {own}, and {} is another one", job.id, root.display()),
+            format!("job {} has the project {own}, but {} is another one", job.id, root.display()),
             format!("name the directory of {own}, or leave the files on the nodes with --no-fetch"),
         ));
     }
     let nodes = jobs.nodes_of(job)?;
     let program = program(target.cluster(), &job.id);
     if !job.command.iter().any(|argument| argument.to_string() == program) {
-        return no_notebook("is no notebook");
+        return no_notebook("is not a notebook");
     }
     let (runtime, container) = cancellation.run(async { Ok(nodes.launcher_container().await?) }).await?;
     let transport = &nodes.launcher.transport;

@@ -106,9 +106,9 @@ fn check_owners(inventory: &Inventory) -> Result<(), Error> {
     match owned.is_empty() {
         true => Ok(()),
         false => Err(Error::usage(
-            format!("the cluster's own Slurm is for nodes of one owner, and others have {}", owned.join(", ")),
-            "root of one of its nodes commands Slurm on all: use an inventory without these nodes, or jobs without a \
-             queue; if it is up, remove it: hvdctl slurm down",
+            format!("the cluster's own Slurm is for nodes of one owner, but others own {}", owned.join(", ")),
+            "root on one of its nodes controls Slurm on all of them: use an inventory without these nodes, or jobs \
+             without a queue; if Slurm is up, remove it: hvdctl slurm down",
         )),
     }
 }
@@ -118,7 +118,7 @@ async fn check_idle(master: &ObservedNode) -> Result<(), Error> {
     match daemons::jobs(&master.runtime.engine).await?.len() {
         0 => Ok(()),
         jobs => Err(Error::check(
-            format!("{SLURM} has to be replaced, and Slurm has {} in its queue", count(jobs, "job")),
+            format!("{SLURM} must be replaced, but Slurm has {} in its queue", count(jobs, "job")),
             "wait until they have ended, or stop them: hvdctl jobs, hvdctl stop",
         )),
     }

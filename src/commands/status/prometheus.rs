@@ -47,7 +47,7 @@ pub(super) fn metrics(cluster: &str, nodes: &[&NodeEntry<NodeStatus>], now: f64)
     };
     metric(
         "status_time_seconds",
-        "When the nodes were asked, in seconds since the epoch.",
+        "When the nodes were queried, in seconds since the epoch.",
         vec![(Vec::new(), now.floor())],
     );
     metric("node_up", "Whether the node answered.", of_all(&|node| flag(node.result.is_some())));
@@ -56,11 +56,11 @@ pub(super) fn metrics(cluster: &str, nodes: &[&NodeEntry<NodeStatus>], now: f64)
     let gpus = of_reached(&|status| status.gpus.as_ref().map(|gpus| GpuDevice::of(gpus).len() as f64));
     metric("node_gpus", "GPUs of the node; missing if nvidia-smi failed.", gpus);
     let drained = of_reached(&|status| Some(flag(status.drained.is_some())));
-    metric("node_drained", "Whether the node is taken out of new jobs.", drained);
+    metric("node_drained", "Whether the node is drained and gets no new jobs.", drained);
     metric("node_jobs", "Jobs on the node.", of_reached(&|status| Some(status.jobs.len() as f64)));
-    metric("worker_status", "The status of the worker; 1 for the one that it has.", workers.collect());
+    metric("worker_status", "The status of the worker: 1 for the current one.", workers.collect());
     metric("job_on_node", "Jobs by the nodes that they have.", jobs.collect());
-    metric("rank_idle_seconds", "For how long a rank has made no progress.", idle.collect());
+    metric("rank_idle_seconds", "Seconds for which a rank has made no progress.", idle.collect());
     text
 }
 

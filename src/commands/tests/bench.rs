@@ -37,7 +37,7 @@ async fn one_node_has_no_network_to_measure() {
 async fn what_the_ranks_need_is_found_before_anything_is_measured() {
     let nodes = two_up().await;
     for (line, code, texts) in [
-        ("bench -np 1", 2, &["collectives need at least 2 ranks, and there would be 1", "`slots`"][..]),
+        ("bench -np 1", 2, &["collectives need at least 2 ranks, but there would be 1", "`slots`"][..]),
         ("--on node2 bench --only collectives -np 1", 2, &["collectives need at least 2 ranks"]),
         ("bench -np 99", 2, &["99"]),
         ("bench --only network --params 124M", 2, &["--params", "hint: leave out --only network"]),
@@ -171,8 +171,7 @@ async fn what_a_job_disturbs_that_begins_meanwhile_is_neither_judged_nor_kept() 
         });
         let done = hvdctl(&nodes, "bench --only network").await;
         done.code(5).complains(&[
-            "a job has started during the measurement: what was measured is neither judged nor kept for later \
-             benchmarks",
+            "a job started during the measurement: the results are neither judged nor kept for later benchmarks",
             &format!("node2 is allocated exclusively to job {JOB}"),
         ]);
         assert_eq!(
@@ -211,7 +210,7 @@ async fn what_was_measured_is_shown_if_a_node_does_not_answer_afterwards() {
     done.code(0).says(&["ok: "]).complains(&[
         "warning: node2: cannot ",
         "Input/output error",
-        "cannot tell whether a job has started during the measurement: it is not kept for later benchmarks",
+        "cannot tell whether a job started during the measurement: the results are not kept for later benchmarks",
     ]);
     assert_eq!([past(&nodes, "node1"), past(&nodes, "node2")], [""; 2]);
     assert_eq!(NODES.map(|node| nodes.state(node).ledger), before);
@@ -225,7 +224,7 @@ async fn a_past_that_cannot_be_read_or_kept_is_no_failure() {
     nodes.edit("node2", |state| state.past = "{".to_owned());
     let done = hvdctl(&nodes, "bench --only network").await;
     done.code(0).complains(&[
-        "node1: no earlier benchmarks: a newer hvdctl has written them, in format 2",
+        "node1: no earlier benchmarks: they were written by a newer hvdctl, in format 2",
         "node2: no earlier benchmarks: their file is damaged, and is replaced",
     ]);
     assert_eq!(past(&nodes, "node1"), newer, "it stays for the newer one");
@@ -249,10 +248,10 @@ async fn files_are_checked_before_anything_is_measured() {
     let at = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(at("other.json"), r#"{"format":1,"nodes":[{"node":"gpu7"}],"directions":[]}"#).unwrap();
     for (arguments, text) in [
-        (format!("--plot {}", at("none/x.svg")), "there is no directory"),
+        (format!("--plot {}", at("none/x.svg")), "/none does not exist"),
         (format!("--plot {}", at("x.png")), "does not end with .svg"),
         (format!("--baseline {}", at("none.json")), "cannot read the baseline"),
-        (format!("--baseline {}", at("other.json")), "is of other nodes: gpu7"),
+        (format!("--baseline {}", at("other.json")), "is from other nodes: gpu7"),
     ] {
         hvdctl(&nodes, &format!("bench --only network {arguments}")).await.code(2).complains(&[text, "hint: "]);
     }

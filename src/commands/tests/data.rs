@@ -65,7 +65,7 @@ async fn every_node_gets_the_directory_and_workers_mount_it_from_then_on() {
         .await
         .code(1)
         .complains(&["no selected node has data set", "hint: hvdctl data status"]);
-    hvdctl(&nodes, "data rm ../set").await.code(2).complains(&["../set is no name of data"]);
+    hvdctl(&nodes, "data rm ../set").await.code(2).complains(&["../set is not a valid name for data"]);
     assert_eq!(NODES.map(|node| names(&nodes, node)), ["other", "other"].map(|name| vec![name.to_owned()]));
     assert_given_back(&nodes, "after all");
 }
@@ -162,8 +162,8 @@ async fn what_prevents_a_push_is_named() {
         (file, "is not a directory"),
         (format!("{path}-no"), "cannot read the data "),
         (show(&empty), "/empty is empty"),
-        (show(&odd), "is no name of data: expected 1 to 63 letters"),
-        (format!("{path} --as a/b"), "a/b is no name of data"),
+        (show(&odd), "is not a valid name for data: expected 1 to 63 letters"),
+        (format!("{path} --as a/b"), "a/b is not a valid name for data"),
         ("/".to_owned(), "is the root of the file system"),
     ] {
         push(&nodes, "", &given).await.code(2).complains(&[words]);
@@ -179,8 +179,8 @@ async fn what_prevents_a_push_is_named() {
     nodes.edit("node2", |state| state.free = 5000);
     let done = push(&nodes, "", &path).await;
     done.code(3).says(&["node1: pushed"]).complains(&[
-        "node2: cannot push the data set: they take ",
-        "/opt/horovod/data has 4.9 KiB free: ",
+        "node2: cannot push the data set: they need ",
+        "/opt/horovod/data has only 4.9 KiB free: ",
         " are missing",
         "hint: free space below /opt/horovod/data",
     ]);

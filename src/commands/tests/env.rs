@@ -59,7 +59,7 @@ async fn every_node_gets_the_same_virtualenv_once() {
     env(&nodes, "--json env list").await.code(1);
     env(&nodes, "env rm gpu").await.code(0).says(&["node1: nothing to remove\n", "node2: removed\n"]);
     env(&nodes, "env rm gpu").await.code(1).complains(&["no selected node has a virtualenv gpu", "hvdctl env list"]);
-    env(&nodes, "env rm ../x").await.code(2).complains(&["../x is no name of a virtualenv"]);
+    env(&nodes, "env rm ../x").await.code(2).complains(&["../x is not a valid name for a virtualenv"]);
     assert_given_back(&nodes, "after all");
 }
 
@@ -78,7 +78,7 @@ async fn nodes_that_differ_are_named() {
     python("node2", "3.11.9");
     nodes.edit("node2", |state| state.envs.packages = "six 1.16.0\n".into());
     let done = create(&nodes, "", &path).await;
-    done.code(1).says(&["differs: six: 1.17.0 on node1, 1.16.0 on node2\n", "hint: fix the versions"]);
+    done.code(1).says(&["differs: six: 1.17.0 on node1, 1.16.0 on node2\n", "hint: pin the versions"]);
     create(&nodes, "--json", &path).await.code(1);
 }
 
@@ -89,7 +89,7 @@ async fn a_node_that_cannot_have_it_stops_no_other() {
     let done = create(&nodes, "", &path).await;
     done.code(3)
         .says(&["node1: made"])
-        .complains(&["node2: cannot make the virtualenv: the login's PATH there has neither"]);
+        .complains(&["node2: cannot create the virtualenv: the user's PATH there has neither"]);
     nodes.edit("node2", |state| state.envs = Default::default());
     for (words, hint) in [
         ("ERROR: No matching distribution found for sixx", "hint: check the names and versions in the file"),
@@ -98,17 +98,19 @@ async fn a_node_that_cannot_have_it_stops_no_other() {
     ] {
         nodes.edit("node2", |state| state.envs.failure = Some(words.into()));
         let done = create(&nodes, "", &path).await;
-        let named = format!("node2: cannot make the virtualenv default: {words}\n");
+        let named = format!("node2: cannot create the virtualenv default: {words}\n");
         done.code(3).says(&["node1: unchanged"]).complains(&[&named, hint]);
     }
     nodes.edit("node2", |state| state.envs.failure = None);
     nodes.fault("node2", "env/create.sh", Fault::Fails("mktemp: failed: Read-only file system".into()));
-    create(&nodes, "", &path).await.code(3).complains(&["node2: cannot make the virtualenv default: mktemp: failed"]);
+    create(&nodes, "", &path).await.code(3).complains(&["node2: cannot create the virtualenv default: mktemp: failed"]);
     nodes.repair();
     nodes.fault("node2", "env/create.sh", Fault::Silent);
     let done = create(&nodes, "", &format!("{path} --timeout 5m")).await;
-    done.code(3)
-        .complains(&["node2: cannot make the virtualenv default: pip or uv had not ended within 5m00s", "--timeout"]);
+    done.code(3).complains(&[
+        "node2: cannot create the virtualenv default: pip or uv did not finish within 5m00s",
+        "--timeout",
+    ]);
     nodes.repair();
     create(&nodes, "", &path).await.code(0).says(&["node1: unchanged", "node2: made"]);
     nodes.edit("node1", |state| state.envs.used = Some("a process runs from it (pid 7)".into()));
@@ -129,7 +131,7 @@ async fn a_signal_ends_it_on_the_nodes() {
         }
     });
     let done = hvdctl_on(&nodes, of_processes(&nodes), &format!("env create {path}"), signals).await;
-    done.code(130).complains(&["node[1-2]: incomplete; done so far: began to make the virtualenv default"]);
+    done.code(130).complains(&["node[1-2]: incomplete; done so far: started to create the virtualenv default"]);
     nodes.unwatch();
     nodes.repair();
     assert_given_back(&nodes, "after the signal");
@@ -173,7 +175,10 @@ async fn what_cannot_be_installed_is_refused_before_a_node_is_asked() {
     }
     create(&nodes, "", "/no/requirements.txt").await.code(2).complains(&["cannot read /no/requirements.txt"]);
     let (_dir, path) = requirements();
-    create(&nodes, "", &format!("{path} --name a/b")).await.code(2).complains(&["a/b is no name of a virtualenv"]);
+    create(&nodes, "", &format!("{path} --name a/b"))
+        .await
+        .code(2)
+        .complains(&["a/b is not a valid name for a virtualenv"]);
     for line in ["env create", "env list", "env rm default"] {
         let done = hvdctl(&nodes, line).await;
         done.code(2).complains(&["the inventory has runtime = \"container\"", "hvdctl image build"]);

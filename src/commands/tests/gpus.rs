@@ -163,7 +163,7 @@ async fn gpus_that_containers_do_not_get_are_no_silent_slots() {
     let nodes = Nodes::new(&NODES);
     nodes.edit("node2", |state| state.facts = "accelerator amd 8\n".into());
     let words = [
-        "node2: it has 8 AMD GPUs, which its containers do not get",
+        "node2: it has 8 AMD GPUs, which its containers cannot use",
         "devices = [\"/dev/kfd\", \"/dev/dri\"], slots = 8",
     ];
     hvdctl(&nodes, "up").await.code(0).complains(&words);

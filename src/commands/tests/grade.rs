@@ -80,7 +80,7 @@ async fn a_programs_failure_counts_for_no_node_and_operators_see_the_same() {
     });
     let first = hvdctl(&nodes, "grade").await;
     first.code(0).says(&["\nA      node1", "\nF      node2", "health: the latest verify failed: no GPU"]);
-    first.complains(&["node2: its ledger has 1 line that cannot be read, and the rest counts"]);
+    first.complains(&["node2: its ledger has 1 line that cannot be read; the rest counts"]);
     // another operator, whose inventory has them in another order
     let mut other = inventory(&nodes);
     other.nodes.reverse();

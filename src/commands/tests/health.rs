@@ -204,7 +204,7 @@ async fn a_rank_with_another_gpu_or_other_cores_is_named() {
             json!({ "cuda_error": "CUDA does not work there: cuInit failed: X" }),
             &["rank 1: CUDA does not work there"],
         ),
-        ("", json!({ "numa": [0], "cpus": "0-3" }), &["rank 1: NUMA node: expected 1, that of its GPU, got 0 (0-3)"]),
+        ("", json!({ "numa": [0], "cpus": "0-3" }), &["rank 1: NUMA node: expected 1, as for its GPU, got 0 (0-3)"]),
         (" --bind core", json!({ "cpus": "3-4" }), &["rank 1: cores: it shares some of 3-4 with rank 0"]),
         (" --map-by node", json!({ "local_rank": 0 }), &["rank 1: local rank: expected 1, got 0"]),
     ] {

@@ -135,12 +135,13 @@ async fn what_prevents_a_push_is_named_and_other_nodes_get_the_image() {
     nodes.edit("node2", |state| state.platform = ("linux", "arm64"));
     let done = push(&nodes, &file, "").await;
     done.code(3).says(&["node1: pushed"]).complains(&[
-        "node2: cannot push the image app:1: the image is for linux/amd64, and the platform of the node is linux/arm64",
+        "node2: cannot push the image app:1: the image is for linux/amd64, but the node's platform is linux/arm64",
     ]);
     nodes.edit("node2", |state| (state.platform, state.free) = (("linux", "amd64"), 9999));
     let done = push(&nodes, &file, "").await;
-    done.code(3)
-        .complains(&["node2: cannot push the image app:1: /var/lib/docker has 9.8 KiB free, and it takes 9.8 KiB"]);
+    done.code(3).complains(&[
+        "node2: cannot push the image app:1: /var/lib/docker has only 9.8 KiB free, but the image needs 9.8 KiB",
+    ]);
     nodes.edit("node2", |state| state.free = 1 << 30);
 
     nodes.fault("node2", FORWARD, Fault::Fails("remote port forwarding failed for listen port 0".into()));
@@ -189,7 +190,7 @@ async fn nodes_of_each_platform_get_what_the_file_has_for_them() {
     drop(tar);
     let done = push(&nodes, &dir.path().join("app.tar"), "").await;
     done.code(3).says(&["node[1-2] (2): pushed, "]).complains(&[
-        "node3: cannot push the image app:1: the image is for linux/amd64, and the platform of the node is linux/s390x",
+        "node3: cannot push the image app:1: the image is for linux/amd64, but the node's platform is linux/s390x",
         "docker pull --platform linux/s390x",
     ]);
     let config = |node: &str| nodes.state(node).pulled["app:1"]["Id"].clone();
@@ -217,15 +218,15 @@ async fn a_source_that_has_no_image_is_named_before_anything_is_changed() {
     let file = archive(dir.path(), &[BASE, b"first"], "amd64");
     hvdctl(&nodes, "image push").await.code(0).says(&["nothing to do"]);
     hvdctl(&nodes, "image push app:1 --from node1").await.code(1).complains(&["the image app:1 is not on node1"]);
-    hvdctl(&nodes, "image push app:1 --from node9").await.code(2).complains(&["no node and no file of this name"]);
+    hvdctl(&nodes, "image push app:1 --from node9").await.code(2).complains(&["no node or file has this name"]);
     hvdctl(&nodes, &format!("image push app@sha256:{}", "0".repeat(64))).await.code(2).complains(&["has no tag"]);
-    hvdctl(&nodes, "image push ../x").await.code(2).complains(&["../x is no name of an image"]);
+    hvdctl(&nodes, "image push ../x").await.code(2).complains(&["../x is not a valid image name"]);
     let contacted = nodes.count(CONNECT);
     push(&nodes, dir.path(), "").await.code(2).complains(&["it has no index.json of an OCI layout"]);
     for (from, words) in [
-        ("docker-archive:app.tar", "it takes the file or directory alone"),
+        ("docker-archive:app.tar", "it takes only the file or directory"),
         ("docker://r/app:1", "hvdctl image pull IMAGE"),
-        ("/dev/null", "is no file, directory or pipe"),
+        ("/dev/null", "is not a file, directory or pipe"),
     ] {
         hvdctl(&nodes, &format!("image push app:1 --from {from}")).await.code(2).complains(&[words]);
     }
@@ -324,7 +325,7 @@ async fn up_takes_the_image_of_another_node_where_the_inventory_says_so() {
     // no node has it
     NODES.iter().for_each(|node| nodes.edit(node, |state| state.pulled.clear()));
     up("up").await.code(1).complains(&[
-        "the image app:1 is on no selected node; this machine's engine cannot be asked: there is none in this test",
+        "the image app:1 is on no selected node; this machine's engine cannot be queried: there is none in this test",
     ]);
     assert_given_back(&nodes, "after a refusal");
 }
@@ -350,7 +351,7 @@ async fn each_refusal_of_a_registry_has_its_next_step() {
         ),
         ("http: server gave HTTP response to HTTPS client", "insecure-registries\": [\"r.example\"]"),
         ("manifest unknown", "r.example has no such image, tag or digest"),
-        ("dial tcp 10.0.0.9:443: i/o timeout", "does not reach r.example"),
+        ("dial tcp 10.0.0.9:443: i/o timeout", "cannot reach r.example"),
     ] {
         NODES.iter().for_each(|node| nodes.fault(node, "docker pull", Fault::Fails(answer.into())));
         hvdctl(&nodes, "image pull r.example/app:1").await.code(1).complains(&[answer, hint]);
@@ -410,8 +411,10 @@ async fn up_offers_the_image_of_another_node_where_the_registry_gives_none() {
     push(&nodes, &file, "--on node1").await.code(0);
     let saved = std::fs::read(&file).unwrap();
     // one that cannot give it concerns only the node that needs it
-    let words =
-        ["node2: cannot pull the image app:1: pull access denied", "node1 could not give it either: cannot read"];
+    let words = [
+        "node2: cannot pull the image app:1: pull access denied",
+        "it could not be copied from node1 either: cannot read",
+    ];
     up("up").await.code(3).says(&["node1: started hworker"]).complains(&words);
     nodes.edit("node1", |state| state.saved = saved);
     // nothing answers
@@ -425,7 +428,7 @@ async fn up_offers_the_image_of_another_node_where_the_registry_gives_none() {
     // -y answers
     let done = up("up").await;
     done.code(0).says(&["node1: unchanged\n", "node2: pulled app:1, started hworker"]);
-    done.complains(&["node2: taking the image of node1, because it cannot be pulled: pull access denied"]);
+    done.complains(&["node2: copying the image from node1, because it cannot be pulled: pull access denied"]);
     assert_eq!(names(&nodes, "node2"), ["app:1"]);
     assert_up(&nodes, "after the push");
 }
@@ -497,8 +500,8 @@ async fn images_of_another_clusters_projects_are_not_removed() {
     let done = hvdctl(&nodes, "image prune").await;
     done.code(0).says(&["node1: removed 0 images", "node2: removed 2 images"]);
     done.complains(&[
-        "node2: 2 images of an earlier hvdctl stay, which may be another cluster's",
-        "hint: if they are not, on the node: docker rmi hvdctl/old:1 hvdctl/old:2",
+        "node2: 2 images of an earlier hvdctl stay, because they may belong to another cluster",
+        "hint: if they do not, run on the node: docker rmi hvdctl/old:1 hvdctl/old:2",
     ]);
     let others = ["hvdctl/old:1", "hvdctl/old:2", "hvdctl/own:3", "hvdctl/theirs:1", "hvdctl/theirs:2"];
     assert_eq!(images(), [&others[..2], &["hvdctl/own:2"], &others[2..]].concat());

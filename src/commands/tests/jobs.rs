@@ -125,8 +125,8 @@ async fn a_module_of_the_project_that_is_not_found_is_not_to_be_installed() {
     done.code(1).complains(&["setup = [\"pip install PACKAGE\"] with the package that has tiny"]);
     // `run` has no project whose ignore files could leave the module out
     nodes.play(failed("ModuleNotFoundError: No module named 'src'"));
-    hvdctl(&nodes, RUN).await.code(1).complains(&["hint: `run` uploads no project, `hvdctl train` does"]);
-    hvdctl(&nodes, "attach").await.complains(&["hint: `run` uploads no project"]);
+    hvdctl(&nodes, RUN).await.code(1).complains(&["hint: `run` does not upload a project; `hvdctl train` does"]);
+    hvdctl(&nodes, "attach").await.complains(&["hint: `run` does not upload a project"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +135,8 @@ async fn files_outside_the_mounts_are_reported_at_the_end_and_later() {
         "largest": [{ "path": "/root/ckpt/last.pt", "bytes": 50_000_000 }] }]);
     let nodes = up_with(ends_with([0, 0]).outside(files.clone())).await;
     let (_dir, path) = project(&[("train.py", 0o644, "")]);
-    let found = "outside the mounts of its containers, which go with these: /root/ckpt/last.pt (47.7 MiB) on node1";
+    let found =
+        "outside the mounts of its containers, which are lost with them: /root/ckpt/last.pt (47.7 MiB) on node1";
     let warned = ["warning: the job wrote files", found, "hint: let the program write to /workspace"];
     let done = hvdctl(&nodes, &format!("train {path} -np 2 --map-by node")).await;
     done.code(0).complains(&warned);
@@ -167,7 +168,7 @@ async fn a_container_with_the_only_copy_of_a_file_is_kept_until_a_newer_one_has_
     assert_eq!(ps(), ["hworker running"]);
     let files = one_outside(&nodes);
     nodes.play(ends_with([0, 0]).outside(files.clone()));
-    hvdctl(&nodes, RUN).await.code(0).complains(&["--from-container gets these"]);
+    hvdctl(&nodes, RUN).await.code(0).complains(&["--from-container fetches these"]);
     assert_eq!(ps(), ["hworker running", "hmaster exited"]);
     // it is in nothing's way
     hvdctl(&nodes, "up").await.code(0).says(&["node[1-2] (2): unchanged"]);
@@ -222,7 +223,10 @@ async fn files_outside_the_mounts_are_fetched_from_the_container() {
     // another file under its name is none of the job's
     std::fs::remove_file(into.join("node1/root/last.pt")).unwrap();
     nodes.edit("node1", |state| drop(state.container_files.insert("/root/last.pt".into(), b"others".to_vec())));
-    hvdctl(&nodes, &fetch).await.code(1).complains(&["cannot fetch /root/last.pt: the container has another file"]);
+    hvdctl(&nodes, &fetch)
+        .await
+        .code(1)
+        .complains(&["cannot fetch /root/last.pt: the file in the container is not the one"]);
     nodes.edit("node1", |state| state.container_files.clear());
     hvdctl(&nodes, &fetch).await.code(1).complains(&["Could not find the file /root/last.pt"]);
     nodes.edit("node1", |state| state.containers.retain(|container| container.name == "hworker"));
@@ -445,7 +449,7 @@ async fn a_node_that_was_lost_is_followed_again_and_cleaned_up_after() {
         done.code(0)
             .complains(&["node2: lost the connection that follows its log", "node2: its log is followed again"]);
         assert_eq!(done.err.matches("No route to host").count(), 1, "{done}");
-        assert_eq!(done.err.contains("of its log were not on its disk yet"), loses_output, "{done}");
+        assert_eq!(done.err.contains("of its log had not reached its disk"), loses_output, "{done}");
         let between = if loses_output { "" } else { "1 between\n" };
         let expected = format!("1 before\n{between}1 {back}\n1 later\n0 last\n");
         assert_eq!(done.ranks, expected, "each line once and in time: {done}");
@@ -501,7 +505,7 @@ async fn what_was_discarded_while_a_node_was_lost_is_no_loss_of_power() {
     let line = RUN.replace("run ", "run --log-max 2m ");
     let (_, done) = with_another_log(&line, written_unseen(&lines), 200, hole, "").await;
     assert!(done.err.contains("of its log were discarded (--log-max)"), "{}", done.err);
-    assert!(!done.err.contains("not on its disk"), "{}", done.err);
+    assert!(!done.err.contains("not reached its disk"), "{}", done.err);
     let shown: Vec<&str> = done.ranks.lines().map(|line| line.trim_end_matches('x')).collect();
     let expected = [vec!["1 before"], vec!["1 "; 31], vec!["1 last"]].concat();
     assert_eq!((done.code, shown), (0, expected), "{}", done.err);
@@ -516,7 +520,7 @@ async fn what_is_written_after_a_loss_of_power_is_new_whatever_the_clock() {
     };
     for (change, later) in [(restarts as fn(&mut String), ""), (lose_power, "1.1 1 o early\n")] {
         let (_, done) = with_another_log(RUN, written_unseen(&[]), 200, change, later).await;
-        done.code(0).complains(&["node2: the last lines of its log were not on its disk yet, and are gone there"]);
+        done.code(0).complains(&["node2: the last lines of its log had not reached its disk, and are lost"]);
         assert_eq!(done.ranks, "1 before\n1 early\n1 last\n", "{done}");
     }
 }
@@ -525,7 +529,7 @@ async fn what_is_written_after_a_loss_of_power_is_new_whatever_the_clock() {
 async fn the_end_of_a_job_says_too_which_lines_are_gone() {
     // the node answers between two attempts to follow the log again
     let (nodes, done) = with_another_log(RUN, written_unseen(&[]), 565, lose_power, "").await;
-    done.code(0).complains(&["node2: the last lines of its log were not on its disk yet, and are gone there"]);
+    done.code(0).complains(&["node2: the last lines of its log had not reached its disk, and are lost"]);
     assert!(!done.err.contains("its log is followed again"), "{done}");
     assert_eq!(done.ranks, "1 before\n1 last\n", "{done}");
     assert_over(&nodes, "after the node was lost");

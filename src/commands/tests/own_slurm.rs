@@ -38,9 +38,9 @@ async fn slurm_is_asked_for_what_a_job_needs() {
     more.code(2).complains(&["9 ranks were requested, but the cluster has 8 slots"]);
     // what has to be known, and what cannot be
     for (options, error) in [
-        ("-np 1 --sbatch=--exclude=node1", "the option --exclude=node1 of sbatch is hvdctl's own"),
-        ("-np 1 --sbatch=-Jname", "the option -Jname of sbatch is hvdctl's own"),
-        ("-np 1 --sbatch=--array=1-2", "the option --array=1-2 of sbatch is not for jobs of hvdctl"),
+        ("-np 1 --sbatch=--exclude=node1", "hvdctl sets the option --exclude=node1 of sbatch itself"),
+        ("-np 1 --sbatch=-Jname", "hvdctl sets the option -Jname of sbatch itself"),
+        ("-np 1 --sbatch=--array=1-2", "the option --array=1-2 of sbatch cannot be used with hvdctl jobs"),
         ("-np 1:2", "-np MIN:MAX is for elastic jobs"),
     ] {
         hvdctl(&nodes, &format!("run --dry-run {options} -- true")).await.code(2).complains(&[error]);
@@ -93,8 +93,8 @@ async fn a_slurm_has_nodes_of_one_owner() {
     let mut mixed = inventory(&nodes);
     mixed.nodes[1].owner = Some("bob".into());
     hvdctl_on(&nodes, mixed, "slurm up", mpsc::unbounded_channel().1).await.code(2).complains(&[
-        "the cluster's own Slurm is for nodes of one owner, and others have node2 (of bob)",
-        "root of one of its nodes commands Slurm on all",
+        "the cluster's own Slurm is for nodes of one owner, but others own node2 (of bob)",
+        "root on one of its nodes controls Slurm on all",
     ]);
     assert_eq!(nodes.calls("node2"), Vec::<String>::new(), "nothing is started");
 }

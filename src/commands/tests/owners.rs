@@ -49,7 +49,7 @@ async fn a_password_from_a_file_is_for_own_nodes_and_a_note_names_them() {
     done.code(3).complains(&[
         "using the password in $HVDCTL_SUDO_PASSWORD_FILE for sudo on your node node1\n",
         "error: node2: cannot get root: sudo asks for a password, and ",
-        "hint: hvdctl needs root on the node, and sends no password that is for other nodes to those of bob",
+        "hint: hvdctl needs root on the node, but does not send a password for other nodes to those of bob",
         "NOPASSWD in /etc/sudoers.d",
     ]);
     assert_eq!(done.err.matches("using the password").count(), 1, "{done}");

@@ -299,8 +299,7 @@ async fn the_master_is_ones_own_or_named_and_never_the_best() {
     let before = contacted();
     run(&nodes, &dir, "eve", "pool pick -np 4").await.code(1).complains(&[
         "there is no master: which nodes are yours is not known: no member has your key. The master gets the cluster's \
-         private key, \
-         with which its owner is root in the workers of all others",
+         private key, which makes its owner root in the workers of all others",
         "hint: publish a node of yours (hvdctl grade --publish",
         "--master OWNER/NODE",
     ]);
@@ -330,10 +329,10 @@ async fn a_node_that_is_not_proven_its_owners_is_not_picked() {
     nodes.edit("node1 of bob", |state| state.pool_owner = public(&dir, "eve"));
     pick("/etc/hvdctl/pool-owner.pub there has the key of another owner, SHA256:").await;
     nodes.edit("node1 of bob", |state| state.pool_owner = "junk\n".into());
-    pick("/etc/hvdctl/pool-owner.pub there is no public key").await;
+    pick("/etc/hvdctl/pool-owner.pub there is not a public key").await;
     prove(&nodes, &dir);
     nodes.edit("node1 of bob", |state| state.host_key = Some("ssh-ed25519 AAAA".into()));
-    pick("its host key is not that of the inventory").await;
+    pick("its host key is not the one in the inventory").await;
     prove(&nodes, &dir);
     run(&nodes, &dir, "ana", "pool pick -np 16").await.code(0).says(&["host_key = \"ssh-ed25519 AAAA"]);
 
@@ -463,13 +462,13 @@ async fn a_node_that_cannot_be_published_leaves_the_others() {
     let done = hvdctl_on(&nodes, inventory.clone(), "grade --publish", mpsc::unbounded_channel().1).await;
     done.code(1)
         .says(&["new    node1", "published node2 as ana until "])
-        .complains(&["warning: node1: cannot publish it: `kind` is out of its range", "error: node1 not published\n"]);
+        .complains(&["warning: node1: cannot publish it: `kind` is out of range", "error: node1 not published\n"]);
     run(&nodes, &dir, "ana", "pool").await.code(0).says(&["ana    node2  new    64     0 min ago  4 cores"]);
     inventory.nodes[1].address = Some("169.254.0.1".parse().unwrap());
     let done = hvdctl_on(&nodes, inventory, "grade --publish", mpsc::unbounded_channel().1).await;
     done.code(1)
         .says(&["new    node2"])
-        .complains(&["node2: cannot publish it: `address` is out of its range", "error: node[1-2] not published\n"]);
+        .complains(&["node2: cannot publish it: `address` is out of range", "error: node[1-2] not published\n"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -546,9 +545,9 @@ async fn what_prevents_it_is_named_with_the_next_step() {
     run(&nodes, &dir, "bob", "pool").await.code(0).complains(&["/members:1: this line adds no member: "]);
     fs::write(&members, [b"# Andr\xe9\n", text.as_bytes(), b"cai ssh-ed25519 AAAA Andr\xe9\n"].concat()).unwrap();
     let done = run(&nodes, &dir, "bob", "pool").await;
-    done.code(0).complains(&["/members:4: this line adds no member: it has a character that is no UTF-8"]);
+    done.code(0).complains(&["/members:4: this line adds no member: it is not UTF-8"]);
     fs::write(&members, "# none\n").unwrap();
-    run(&nodes, &dir, "bob", "pool").await.code(2).complains(&["/members names no member", "hint: one line for each"]);
+    run(&nodes, &dir, "bob", "pool").await.code(2).complains(&["/members lists no members", "hint: one line for each"]);
     fs::remove_file(&members).unwrap();
     run(&nodes, &dir, "bob", "pool").await.code(2).complains(&["cannot read the members in "]);
 }

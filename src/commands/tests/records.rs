@@ -65,7 +65,7 @@ async fn a_record_that_cannot_be_read_is_an_exclusive_allocation_until_stop() {
         assert_eq!(job["started"], "2026-11-21T10:15:00Z", "from its id");
         for line in ["logs", "attach", "fetch"].map(|command| format!("{command} {ID}")) {
             let complaint = format!("job {ID}: its record cannot be read: {reason}");
-            hvdctl(&nodes, &line).await.complains(&[&complaint, "use the hvdctl that started it"]);
+            hvdctl(&nodes, &line).await.complains(&[&complaint, "use the version of hvdctl that started it"]);
         }
         hvdctl(&nodes, "drain node2").await.code(0).says(&[&format!("job {ID} stays until it ends")]);
         hvdctl(&nodes, "drain --undo node2").await.code(0);
@@ -176,7 +176,7 @@ async fn containers_of_a_newer_hvdctl_are_refused_by_name_and_stay() {
     newer(&nodes, "node2", "hworker");
     let before = nodes.state("node2");
     for (line, code) in [("up", 3), ("up --force", 3), ("up --dry-run", 3), ("run -np 8 -- true", 125)] {
-        let hint = "hint: use the hvdctl that created it";
+        let hint = "hint: use the version of hvdctl that created it";
         hvdctl(&nodes, line).await.code(code).complains(&[
             "error: node2: cannot start hworker",
             &words("hworker"),

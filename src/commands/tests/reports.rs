@@ -41,7 +41,7 @@ async fn a_report_has_the_ranks_and_gpus_of_all_nodes() {
     // what is there is only replaced if that is wanted
     hvdctl(&nodes, &report).await.code(2).complains(&["job.html exists", "hint: replace it with --force"]);
     let metric = format!("{report} --force --metric step.(\\d+) --metric loss.([0-9.]+)");
-    hvdctl(&nodes, &metric).await.code(0).complains(&["no line has the metric loss.([0-9.]+)"]);
+    hvdctl(&nodes, &metric).await.code(0).complains(&["no line matches the metric loss.([0-9.]+)"]);
     assert!(fs::read_to_string(&file).unwrap().contains("rank 1: last 1"));
     hvdctl(&nodes, "report -o /nowhere/job.html").await.code(1).complains(&["cannot write /nowhere/job.html"]);
     hvdctl(&nodes, "report other").await.code(1).complains(&["there is no job other"]);
@@ -58,7 +58,7 @@ async fn a_node_that_does_not_answer_is_named_and_the_others_are_in_the_report()
         nodes.fault(lost, CONNECT, Fault::Fails("Connection refused".into()));
         let done = hvdctl(&nodes, &format!("report -o {} --json", file.display())).await;
         let document = done.document();
-        let missing = format!("{lost}: nothing that it recorded was read: Connection refused");
+        let missing = format!("{lost}: its records were not read: Connection refused");
         assert_eq!(document["missing"][0], missing.as_str(), "{document}");
         let page = fs::read_to_string(&file).unwrap();
         assert!(page.contains(left) && page.contains(&missing), "{page}");
@@ -76,7 +76,7 @@ async fn samples_that_cannot_be_read_do_not_hide_the_rest() {
     hvdctl(&nodes, &format!("report -o {}", file.display())).await.code(0);
     let page = fs::read_to_string(&file).unwrap();
     for text in
-        ["node2: not all that it recorded was read: ", "rank 1 on node2 ended with exit code 7", "node1: no sample"]
+        ["node2: some of its records were not read: ", "rank 1 on node2 ended with exit code 7", "node1: no sample"]
     {
         assert!(page.contains(text), "{text}\n{page}");
     }

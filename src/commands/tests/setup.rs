@@ -339,7 +339,7 @@ async fn an_instruction_that_fails_is_named_and_leaves_nothing() {
     nodes.repair();
     nodes.fault("node1", "docker build", Fault::Silent);
     let done = hvdctl(&nodes, &format!("{line} --timeout 5m")).await;
-    done.code(1).complains(&["sending the context did not end within 5m", "hint: --timeout of hvdctl image build"]);
+    done.code(1).complains(&["sending the context did not end within 5m", "hint: hvdctl image build --timeout"]);
     nodes.repair();
     std::fs::write(project.path().join("hvdctl.toml"), "build = 'other'\n").unwrap();
     hvdctl(&nodes, &line).await.code(2).complains(&["the project has no file other"]);

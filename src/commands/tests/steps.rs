@@ -373,8 +373,7 @@ async fn nothing_is_written_where_others_can_change_the_directories() {
         "node2: cannot use the node: other users can change cluster.ssh_dir, cluster.jobs_dir, cluster.projects_dir, \
          cluster.data_dir: /scratch/hvd belongs to mallory (mode 755)",
         "to a directory that only root can change, or `sudo chown root:root /scratch/hvd && sudo chmod go-w \
-         /scratch/hvd` \
-         on the node, unless mallory is to keep it",
+         /scratch/hvd` on the node, unless mallory is meant to keep it",
     ];
     let push = format!("data push {} --as set", data.path().display());
     for line in

@@ -34,7 +34,7 @@ pub struct DryRun {
     pub cores: Vec<NodeCores>,
     /// The speed of each node with ranks: `HVDCTL_SPEED`.
     pub speeds: Vec<NodeSpeed>,
-    /// Why these nodes; null without `--best`.
+    /// Why these nodes were chosen; null without `--best`.
     pub best: Option<Choice>,
     /// Under Slurm, the options of sbatch.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -132,7 +132,7 @@ async fn check_space(member: &Member, needed: u64) -> Result<(), NodeError> {
     if free >= needed {
         return Ok(());
     }
-    let cause = format!("{directory} has {} free, and it takes {}", human(free), human(needed));
+    let cause = format!("{directory} has only {} free, but the image needs {}", human(free), human(needed));
     Err(NodeError::failed(&member.node.name, "start a relay", cause))
 }
 

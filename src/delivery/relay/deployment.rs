@@ -158,7 +158,7 @@ impl<'a> Deployment<'a> {
         let engine = member.engine().await?;
         // its import names images otherwise, and what an engine made of a relay could not be verified
         if engine.name == EngineName::Podman {
-            return Err(failed("relays need Docker there, and the node has Podman".to_owned()));
+            return Err(failed("relays need Docker, but the node has Podman".to_owned()));
         }
         if engine.platform != self.platform {
             return Err(failed(format!("this hvdctl is for {}, the node is {}", self.platform, engine.platform)));

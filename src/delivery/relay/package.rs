@@ -126,7 +126,7 @@ fn loaded(printed: &str) -> Result<Vec<PathBuf>, String> {
     for line in printed.lines().map(str::trim) {
         let (name, path) = line.split_once(" => ").unwrap_or((line, line));
         if path.starts_with("not found") {
-            return Err(format!("ldd does not find {name}"));
+            return Err(format!("ldd cannot find {name}"));
         }
         let path = path.split(" (").next().unwrap_or_default();
         if path.starts_with('/') {
@@ -155,7 +155,7 @@ mod tests {
         let expected =
             ["/lib/x86_64-linux-gnu/libgcc_s.so.1", "/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"];
         assert_eq!(loaded(printed).unwrap(), expected.map(PathBuf::from));
-        assert_eq!(loaded("\tlibx.so => not found\n").unwrap_err(), "ldd does not find libx.so");
+        assert_eq!(loaded("\tlibx.so => not found\n").unwrap_err(), "ldd cannot find libx.so");
         assert!(is_static("\tstatically linked\n", "") && is_static("", "\tnot a dynamic executable\n"));
         assert!(!is_static(printed, ""));
         assert!(names_linker(Path::new("/bin/sh")).unwrap() && !names_linker(Path::new("/etc/passwd")).unwrap());

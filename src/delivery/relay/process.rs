@@ -271,7 +271,7 @@ async fn open_pipe(path: &Path) -> io::Result<File> {
         }
     };
     if !pipe.metadata()?.file_type().is_fifo() {
-        return Err(io::Error::other(format!("{} is no pipe", path.display())));
+        return Err(io::Error::other(format!("{} is not a pipe", path.display())));
     }
     rustix::fs::fcntl_setfl(&pipe, rustix::fs::OFlags::empty())?;
     #[cfg(target_os = "linux")]
@@ -295,7 +295,7 @@ fn clean(spool: &Path, digests: &[&str]) -> io::Result<()> {
 /// Returns the name of a blob's file: the digits of its digest.
 fn file_name(digest: &str) -> io::Result<&str> {
     let is_hash = |name: &&str| name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let invalid = || io::Error::other(format!("{digest:?} is no SHA-256 digest"));
+    let invalid = || io::Error::other(format!("{digest:?} is not a SHA-256 digest"));
     digest.strip_prefix("sha256:").filter(is_hash).ok_or_else(invalid)
 }
 

@@ -497,7 +497,10 @@ async fn a_relay_without_a_source_says_so_and_ends_with_its_input() {
     let answer = relay
         .ask(&RelayRequest::Serve { manifest, config, layers, streams: Vec::new(), upstreams: Vec::new(), stall_s: 1 })
         .await;
-    assert!(matches!(&answer, RelayAnswer::Failed { cause } if cause.contains("is no SHA-256 digest")), "{answer:?}");
+    assert!(
+        matches!(&answer, RelayAnswer::Failed { cause } if cause.contains("is not a SHA-256 digest")),
+        "{answer:?}"
+    );
     let port = relay.own;
     drop(relay);
     let closed = async {
@@ -599,7 +602,7 @@ async fn a_stream_is_made_once_and_written_to_the_pipe_of_each_node() {
     std::fs::write(dir.path().join("file"), "").unwrap();
     let pipe = dir.path().join("file");
     let answer = relay.ask(&RelayRequest::Feed { stream: stream.digest, head: 0, pipe }).await;
-    assert!(matches!(&answer, RelayAnswer::Failed { cause } if cause.ends_with("/file is no pipe")), "{answer:?}");
+    assert!(matches!(&answer, RelayAnswer::Failed { cause } if cause.ends_with("/file is not a pipe")), "{answer:?}");
     let answer =
         relay.ask(&RelayRequest::Feed { stream: sha256(b"other"), head: 0, pipe: dir.path().join("pipe") }).await;
     assert!(matches!(&answer, RelayAnswer::Failed { cause } if cause == "it has no such stream"), "{answer:?}");

@@ -155,7 +155,7 @@ fn one_of_several_images_is_chosen_by_its_name() {
         ]))
     };
     assert_eq!(archive("docker.io/library/app:1").unwrap().1, [sha256(TOP)]);
-    assert_eq!(archive("app:2").unwrap_err(), "it has several images, and none of this name: other:1, app:2");
+    assert_eq!(archive("app:2").unwrap_err(), "it has several images, but none with this name: other:1, app:2");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_truncated_archive_is_refused_wherever_it_ends() {
     }
     let in_a_layer = read(bytes[..520].to_vec()).unwrap_err();
     assert_eq!(in_a_layer, "it is truncated: it ends within one/layer.tar");
-    assert!(read(b"no archive at all".repeat(100)).unwrap_err().starts_with("it is no archive of an image"));
+    assert!(read(b"no archive at all".repeat(100)).unwrap_err().starts_with("it is not an image archive"));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn damage_is_found_before_anything_is_sent() {
         tar(&[("a.tar", Put::File(BASE)), (&wrong, Put::File(&config)), ("manifest.json", Put::File(&named))]);
     assert!(read(renamed).unwrap_err().contains(".json is damaged"), "the configuration has another digest");
     let fewer = saved("c.json", &[], &[]);
-    assert!(archive(BASE, &config, &fewer).unwrap_err().contains("names 1 layers, and the archive has 0"));
+    assert!(archive(BASE, &config, &fewer).unwrap_err().contains("names 1 layers, but the archive has 0"));
     let lacking = saved("c.json", &[], &["b.tar"]);
     assert_eq!(archive(BASE, &config, &lacking).unwrap_err(), "it has no b.tar");
     assert!(archive(BASE, b"{}", &manifest).unwrap_err().starts_with("its configuration cannot be read"));
@@ -238,7 +238,7 @@ proptest::proptest! {
 fn the_files_of_a_container_are_no_image() {
     let bytes =
         tar(&[(".dockerenv", Put::File(b"")), ("etc/passwd", Put::File(b"root")), ("bin", Put::Symlink("usr/bin"))]);
-    assert_eq!(read(bytes).unwrap_err(), "it has the files of a container (docker export) and no image");
+    assert_eq!(read(bytes).unwrap_err(), "it has the files of a container (docker export), not an image");
 }
 
 /// A configuration for an architecture, its manifest, and the names of their blobs.
@@ -288,7 +288,7 @@ fn the_platform_is_chosen_from_what_the_archive_has() {
         assert_eq!(image(&both, &[("manifest.json", &list(&both))], platform), expected);
     }
     let refused =
-        |wanted: &str, found: &str| Err(format!("the image is for {found}, and the platform of the node is {wanted}"));
+        |wanted: &str, found: &str| Err(format!("the image is for {found}, but the node's platform is {wanted}"));
     assert_eq!(image(&[&amd], &[("index.json", &index)], "linux/arm64"), refused("linux/arm64", "linux/amd64"));
     assert_eq!(
         image(&both, &[("index.json", &index)], "linux/s390x"),

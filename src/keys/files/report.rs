@@ -35,7 +35,7 @@ pub struct NodeKeys {
     pub unexpected: Vec<String>,
     /// The fingerprint of the cluster's key that the node accepts.
     pub fingerprint: Option<String>,
-    /// How many more of the cluster's keys it accepts.
+    /// The number of further keys of the cluster that it accepts.
     pub further: usize,
     /// Files and directories with a wrong owner or mode.
     pub modes: Vec<WrongMode>,

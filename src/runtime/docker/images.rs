@@ -165,8 +165,8 @@ fn registry_hint(kind: Refusal, login: &RegistryLogin, engine: EngineName, platf
                 .to_owned()
         }
         Refusal::PlainHttp if is_podman => format!(
-            "{host} speaks only HTTP: write `[[registry]]`, `location = \"{host}\"` and `insecure = true`, a line each, \
-             to a file in /etc/containers/registries.conf.d of the node, such as hvdctl.conf (without root \
+            "{host} speaks only HTTP: write `[[registry]]`, `location = \"{host}\"` and `insecure = true`, one line \
+             each, to a file in /etc/containers/registries.conf.d of the node, such as hvdctl.conf (without root \
              ~/.config/containers/registries.conf)"
         ),
         Refusal::PlainHttp => format!(
@@ -177,20 +177,19 @@ fn registry_hint(kind: Refusal, login: &RegistryLogin, engine: EngineName, platf
         Refusal::Untrusted => {
             let directory = if is_podman { "containers" } else { "docker" };
             format!(
-                "the node's engine does not know who signed the certificate of {host}: put the CA's certificate into \
+                "the node's engine does not trust the certificate of {host}: put the CA's certificate into \
                  /etc/{directory}/certs.d/{host}/ca.crt on the node"
             )
         }
         Refusal::NoImage => format!("{host} has no such image, tag or digest; a name without a tag means :latest"),
         Refusal::Unreachable if is_podman => format!(
-            "the node's engine does not reach {host}: check DNS and firewall there, and the proxy of Podman's service \
+            "the node's engine cannot reach {host}: check DNS and firewall there, and the proxy of Podman's service \
              (systemctl show podman.service --property Environment; `systemctl edit podman.service` sets HTTPS_PROXY; \
              with --user for a service without root)"
         ),
         Refusal::Unreachable => format!(
-            "the node's engine does not reach {host}: check DNS, firewall and the engine's proxy there (systemctl show \
-             docker --property \
-             Environment)"
+            "the node's engine cannot reach {host}: check DNS, firewall and the engine's proxy there (systemctl show \
+             docker --property Environment)"
         ),
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
     let mut request = json!({
         "name": container.name,
         "image": spec.image,
-        // in place of the image's entrypoint, which may start something else
+        // instead of the image's entrypoint, which may start something else
         "entrypoint": spec.command,
         "command": [],
         "user": "0:0",

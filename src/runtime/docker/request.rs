@@ -36,7 +36,7 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
     });
     ContainerCreateBody {
         image: Some(spec.image.clone()),
-        // in place of the image's entrypoint, which may start something else
+        // instead of the image's entrypoint, which may start something else
         entrypoint: Some(spec.command.clone()),
         user: Some("0:0".into()),
         working_dir: Some(if workspace.is_some() { WORKSPACE } else { "/" }.into()),

@@ -8,7 +8,7 @@ lock() { # [SECONDS]
   chmod 700 "$known" || exit
   exec 9>>"$known/lock" || exit
   flock -w "${1:-30}" 9 && return
-  [ $? = 1 ] && echo "another command still changes these data on the node" >&2
+  [ $? = 1 ] && echo "another command is still changing these data on the node" >&2
   exit 1
 }
 # ends a push that still writes to the staging directory, whose hvdctl is lost, and keeps others from writing until the end of this script
@@ -20,7 +20,7 @@ lock_stage() {
     [ $? = 1 ] || exit 1
     attempts=$((attempts + 1))
     if [ "$attempts" -gt 20 ]; then
-      echo "an earlier push still receives these data on the node" >&2
+      echo "an earlier push is still receiving these data on the node" >&2
       exit 1
     fi
     end_receiver

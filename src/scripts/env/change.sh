@@ -7,7 +7,7 @@ lock() {
   (umask 077 && : >>"$envs/.lock.$name") || exit
   exec 9<>"$envs/.lock.$name" || exit
   flock -w 30 9 && return
-  [ $? != 1 ] || fail "another command changes the virtualenv $name on this node"
+  [ $? != 1 ] || fail "another command is changing the virtualenv $name on this node"
   exit 1
 }
 

@@ -7,7 +7,7 @@ main() {
   command -v setsid >/dev/null || fail "setsid: not found (util-linux)" 127
   make_place
   lock
-  if is_foreign "$name"; then fail "$envs/$name is there and was not made by hvdctl"; fi
+  if is_foreign "$name"; then fail "$envs/$name exists and was not created by hvdctl"; fi
   find_build "$name"
   remove_others "$build"
   # the same path on all nodes: a launcher passes PATH and VIRTUAL_ENV on to the ranks of other nodes

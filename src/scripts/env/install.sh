@@ -24,14 +24,14 @@ run() { "$@" </dev/null; }
 make_virtualenv() {
   if [ -n "$uv" ]; then
     tool="uv $uv_version"
-    say step "making the virtualenv with $tool"
+    say step "creating the virtualenv with $tool"
     if [ -n "$interpreter$python" ]; then
       run "$uv" venv --python "${interpreter:-$python}" --prompt "$name" "$build"
     else
       run "$uv" venv --prompt "$name" "$build"
     fi
   else
-    say step "making the virtualenv with Python $version"
+    say step "creating the virtualenv with Python $version"
     run "$interpreter" -m venv --prompt "$name" "$build"
   fi
 }

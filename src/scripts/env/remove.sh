@@ -6,7 +6,7 @@ has_any() {
   done
   return 1
 }
-if is_foreign "$name"; then fail "$envs/$name was not made by hvdctl"; fi
+if is_foreign "$name"; then fail "$envs/$name was not created by hvdctl"; fi
 has_any || exit 0
 lock
 for other in "$builds/$name".??????; do

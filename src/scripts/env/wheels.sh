@@ -12,6 +12,6 @@ for wheel in "$incoming"/*/*.whl; do
   hash=${wheel#*/}
   hash=${hash%/*}
   actual=$(sha256sum <"$wheel") || exit
-  [ "${actual%% *}" = "$hash" ] || fail "${wheel##*/} arrived with other contents than it was sent with"
+  [ "${actual%% *}" = "$hash" ] || fail "${wheel##*/} arrived with different contents"
   { mkdir -p "$hash" && mv -f "$wheel" "$hash/"; } || exit
 done

@@ -21,7 +21,7 @@ below() { # TOP SCRIPT [FILES]
       [ -d "$directory" ] && cd -P -- "$directory" || return
       up=. rest=$directory
       while [ "$rest" != "${rest%/*}" ]; do up=$up/.. rest=${rest%/*}; done
-      [ "$up" -ef "$top" ] || { echo "$directory: it leads out of the project" >&2 && return 1; }
+      [ "$up" -ef "$top" ] || { echo "$directory: it points outside the project" >&2 && return 1; }
       fd=$((fd + 1)) at=$directory
       eval "command exec $fd<." || return
       case $at in *[\\\&\|]* | *"

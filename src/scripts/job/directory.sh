@@ -8,7 +8,7 @@ enter() { # ID
   # of the kernel: what a shell has found before it changes its directory may be another one
   cd -P -- "$jobs_dir" && jobs=$(readlink /proc/self/cwd) && cd -P -- "./$1" && place=$(readlink /proc/self/cwd) || return
   case $place in "$jobs/$1" | "$jobs/.worker@"*"/$1") return 0 ;; esac
-  echo "$jobs_dir/$1: a link to $place, which is no directory of a job" >&2
+  echo "$jobs_dir/$1: a link to $place, which is not a job's directory" >&2
   return 1
 }
 regular() { # FILE

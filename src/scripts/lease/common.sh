@@ -29,7 +29,7 @@ own_private() {
   case $(stat -c '%u %A' -- "$private") in
   "$(id -u) d"????-??-*) ;;
   *)
-    echo "$private is not a directory of $(id -un), or others can change it; set cluster.state_dir to another one" >&2
+    echo "$private is not a directory of $(id -un), or others can change it; set cluster.state_dir (under Slurm, slurm.state_dir) to another one" >&2
     return 1
     ;;
   esac

@@ -142,7 +142,7 @@ refuse_exposed() { # DIRECTORY [create]
     create) why="it is missing, and others can create it in $path" ;;
     *) why="every user can write to $path" ;;
     esac
-    echo "other users can change $1: $why (owner $user, mode $mode); close that to them (chmod go-w), or set another directory in the inventory" >&2
+    echo "other users can change $1: $why (owner $user, mode $mode); remove that permission (chmod go-w), or set another directory in the inventory" >&2
     exit 1
   done || exit
 }

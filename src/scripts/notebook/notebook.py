@@ -274,7 +274,7 @@ def guard(mark):
         return 0
     end(mark)
     for failed in on_others(load(DESCRIPTION), own(["end", mark]))[1]:
-        print("ranks may still run on %s; hvdctl stop ends the notebook and all of its ranks" % failed, file=sys.stderr, flush=True)
+        print("ranks may still be running on %s; hvdctl stop ends the notebook and all of its ranks" % failed, file=sys.stderr, flush=True)
     return 0
 
 
@@ -376,8 +376,7 @@ def send_changes(description):
     new = {path: about for path, about in changed.items() if about[0] <= MOST and sent.get(path) != about}
     size = sum(about[0] for about in new.values())
     if size > MOST_SENT:
-        sys.exit("%d files of %d MiB have changed in the project, too much to send to the other nodes: put data in another directory, as "
-                 "$HVDCTL_DATA" % (len(new), size >> 20))
+        sys.exit("%d files of %d MiB have changed in the project, too much to send to the other nodes: put data in another directory, such as $HVDCTL_DATA" % (len(new), size >> 20))
     if not new:
         return
     with tempfile.TemporaryFile() as packed:

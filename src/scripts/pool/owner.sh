@@ -12,7 +12,7 @@ place=$file
 while [ -n "$place" ]; do
   writable=$(find "$place" -prune ! '(' -user 0 '(' ! -perm /022 -o -type d -perm -1000 ')' ')')
   if [ -n "$writable" ]; then
-    echo "others than root can change $place" >&2
+    echo "users other than root can change $place" >&2
     exit 1
   fi
   place=${place%/*}

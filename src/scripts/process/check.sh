@@ -11,7 +11,7 @@ trap 'rm -rf "$directory"' EXIT
 if [ -n "$place" ]; then
   printf '#!/bin/sh\n' >"$directory/program" && chmod 700 "$directory/program" || exit
   "$directory/program" || {
-    echo "no program can be executed in $run_dir, as where a file system is mounted noexec; set cluster.state_dir to another directory" >&2
+    echo "programs cannot be executed in $run_dir, for example because its file system is mounted noexec; set cluster.state_dir to another directory" >&2
     exit 1
   }
 fi
@@ -37,6 +37,6 @@ shell=bash
 command -v bash >/dev/null || shell='sh'
 HVDCTL_PLACE=$directory "$shell" -l "$directory/activate" </dev/null >/dev/null || exit
 [ -e "$directory/begun" ] || {
-  echo "the start-up files of the login end the shell, or become another one (\`exec\` in ~/.bash_profile or ~/.profile)" >&2
+  echo "the user's start-up files exit the shell, or replace it with another one (\`exec\` in ~/.bash_profile or ~/.profile)" >&2
   exit 1
 }

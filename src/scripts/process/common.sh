@@ -10,7 +10,7 @@ state_dir=${run_dir%/run}
 case $(stat -c '%u %A' -- "$state_dir" 2>/dev/null) in
 '' | "$(id -u) d"????-??-*) ;;
 *)
-  echo "$state_dir is not a directory of $(id -un), or others can change it; set cluster.state_dir to another one" >&2
+  echo "$state_dir is not a directory of $(id -un), or others can change it; set cluster.state_dir (under Slurm, slurm.state_dir) to another one" >&2
   exit 1
   ;;
 esac
@@ -98,7 +98,7 @@ find_manager() {
     case $(loginctl show-user "$(id -un)" --property=Linger 2>/dev/null) in
     *yes) ;;
     *)
-      echo "logind ends what a login has started (KillUserProcesses=yes), unless $(id -un) lingers: loginctl enable-linger" >&2
+      echo "logind ends the processes of a login session (KillUserProcesses=yes), unless $(id -un) lingers: loginctl enable-linger" >&2
       exit 1
       ;;
     esac

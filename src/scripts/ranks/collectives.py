@@ -238,7 +238,7 @@ class Session:
             left -= weight(which)
             is_complete &= self.measure_sizes(which, sizes, is_all, limit)
         if not is_complete:
-            self.note("not every size was measured in the time")
+            self.note("not every size was measured in time")
 
     def measure_sizes(self, which, sizes, is_all, limit):
         """Measures an operation with arrays of each size, until rank 0 decides to stop. Returns whether none is left out."""
@@ -250,7 +250,7 @@ class Session:
             if not self.backend.from_first(int(goes_on)):
                 return False
             if self.backend.total(int(self.fits(size_bytes))) < self.backend.size:
-                self.note("the memory does not suffice for arrays of %d bytes" % size_bytes)
+                self.note("there is not enough memory for arrays of %d bytes" % size_bytes)
                 return True
             began = time.monotonic()
             exchange = Exchange(self.backend, which[0], which[1], size_bytes)

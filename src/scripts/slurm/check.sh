@@ -2,7 +2,7 @@
 # line of sh that sets the arguments).
 for program in sbatch squeue scancel scontrol srun; do
   command -v "$program" >/dev/null || {
-    echo "$program: not found; this is no login node of Slurm" >&2
+    echo "$program: not found; this is not a Slurm login node" >&2
     exit 1
   }
 done
@@ -10,7 +10,7 @@ done
 version=$(sbatch --version) || exit
 case ${version##* } in
 1?.* | 20.0*)
-  echo "Slurm 20.11 or later is needed, and this is $version" >&2
+  echo "Slurm 20.11 or later is needed, but this is $version" >&2
   exit 1
   ;;
 esac

@@ -30,7 +30,7 @@ main() {
   if [ -n "$id" ]; then
     work=$stage/w
     # a running job may remove files meanwhile
-    copy() { cp -a --reflink=auto "$name" "$work" || [ $? = 1 ] || echo "$name was not copied to its end" >&2; }
+    copy() { cp -a --reflink=auto "$name" "$work" || [ $? = 1 ] || echo "$name was not copied completely" >&2; }
     errors=$(copy 2>&1 | grep -v 'No such file or directory$' | head -n 3)
     [ -z "$errors" ] || fail "$errors"
   else

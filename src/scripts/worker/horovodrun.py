@@ -22,12 +22,12 @@ def built(framework, deadline):
         answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit, check=True)
         return answer.stdout.decode(errors="replace").splitlines()[-1].split()
     except subprocess.TimeoutExpired:
-        unread("build", "the import of horovod.%s does not end in time" % framework)
+        unread("build", "importing horovod.%s timed out" % framework)
         return None
     except subprocess.CalledProcessError as error:
         # for example because memory was short
         if error.returncode < 0:
-            unread("build", "the import of horovod.%s was ended by signal %d" % (framework, -error.returncode))
+            unread("build", "importing horovod.%s was ended by signal %d" % (framework, -error.returncode))
         return None
     except Exception:
         return None

@@ -42,7 +42,7 @@ def seconds(limit):
 def give_up():
     """Ends this program at its deadline, and says what it was reading: the file system of the image may not answer."""
     for key in left[:]:
-        unread(key, "reading %s has not ended within %d s" % (left[0], globals()["LIMIT"]))
+        unread(key, "reading %s did not end within %d s" % (left[0], globals()["LIMIT"]))
     os._exit(0)
 
 

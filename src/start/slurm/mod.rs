@@ -62,7 +62,7 @@ pub struct BatchJob {
     container: ContainerSpec,
     record: Record,
     environment: BTreeMap<String, Secret>,
-    /// The contents of `launch.json`, but for the nodes.
+    /// The contents of `launch.json`, except the nodes.
     launch: String,
 }
 

@@ -72,13 +72,13 @@ pub fn options(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<Vec
 pub fn check(job: &JobOptions, usual: &[String]) -> Result<(), Error> {
     if job.resources.ranks.is_some_and(|ranks| ranks.min.is_some()) {
         return Err(Error::usage(
-            "-np MIN:MAX is for elastic jobs, and an allocation of Slurm keeps its nodes",
+            "-np MIN:MAX is for elastic jobs, but a Slurm allocation keeps its nodes",
             "give one number of ranks",
         ));
     }
     match usual.iter().chain(&job.sbatch).find(|option| is_refused(option)) {
         Some(option) => Err(Error::usage(
-            format!("the option {option} of sbatch is not for jobs of hvdctl"),
+            format!("the option {option} of sbatch cannot be used with hvdctl jobs"),
             "leave it out; for several jobs, run hvdctl several times",
         )),
         None => Ok(()),
@@ -191,10 +191,10 @@ mod tests {
     #[test]
     fn what_an_allocation_cannot_do_is_refused() {
         let error = read(&Slurm::default(), &[], &job(Some("1:2"), None)).unwrap_err();
-        assert!(error.contains("an allocation of Slurm keeps its nodes"), "{error}");
+        assert!(error.contains("a Slurm allocation keeps its nodes"), "{error}");
         for option in ["--array=1-2", "-a1-2", "--wait", "-W", "-Mother", "--wrap=true"] {
             let error = read(&Slurm::default(), &[option], &job(Some("1"), None)).unwrap_err();
-            assert!(error.contains("is not for jobs of hvdctl"), "{option}: {error}");
+            assert!(error.contains("cannot be used with hvdctl jobs"), "{option}: {error}");
         }
         assert!(read(&Slurm::default(), &["--wait-all-nodes=1", "--account=a"], &job(Some("1"), None)).is_ok());
         let short = Slurm { time: Some("0:10".into()), ..Slurm::default() };

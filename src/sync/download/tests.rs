@@ -304,7 +304,7 @@ fn a_project_is_copied_without_what_a_link_leads_to() {
     exchange(dir.path(), "d/e");
     let part = copy();
     assert_eq!(part.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&part.stderr).contains("./d/e: it leads out of the project"), "{part:?}");
+    assert!(String::from_utf8_lossy(&part.stderr).contains("./d/e: it points outside the project"), "{part:?}");
     assert_eq!(names_of(&part.stdout), ["./d/a"]);
 }
 

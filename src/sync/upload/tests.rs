@@ -163,7 +163,7 @@ fn one_note_names_links_that_lead_out_and_one_what_is_large() {
     let manifest = Manifest(entries.into());
     let note = note_of_links(&manifest, &["/data".into()]).unwrap();
     assert!(note.starts_with(
-        "1 link leads out of the project, and what is there is not uploaded: data -> /home/me/datasets/mnist\n"
+        "1 link leads out of the project; files outside it are not uploaded: data -> /home/me/datasets/mnist\n"
     ));
     assert!(note_of_links(&manifest, &["/data".into(), "/home".into()]).is_none());
     let note = note_of_size(&manifest, manifest.size());

@@ -78,7 +78,7 @@ impl Connections {
         Ok(Connections::over(first, control, node, limit, most))
     }
 
-    /// Opens a connection to the same node in place of those that are lost.
+    /// Opens a connection to the same node instead of those that are lost.
     ///
     /// # Errors
     /// As [`Control::connect`].

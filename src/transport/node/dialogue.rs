@@ -41,7 +41,7 @@ impl Dialogue {
                 line.clear();
                 let bytes = (&mut self.answers).take(LONGEST).read_line(&mut line).await?;
                 if bytes as u64 == LONGEST && !line.ends_with('\n') {
-                    return Err(std::io::Error::other("the program prints a line without end"));
+                    return Err(std::io::Error::other("the program prints an endless line"));
                 }
                 if bytes == 0 || is_last(line.trim_end()) {
                     return Ok::<usize, std::io::Error>(bytes);

@@ -46,10 +46,9 @@ pub(super) struct LoginError {
 impl LoginError {
     /// The shell ended before the program (`nologin`, ForceCommand) and printed this.
     pub(super) fn ended(output: &str) -> io::Error {
-        let hint = "the login has no shell, or the shell exited before it ran the program: check the shell (chsh -s \
-            /bin/bash), \
-                    ForceCommand in sshd_config and command= in authorized_keys, an expired password, and what the \
-                    shell's start-up file does";
+        let hint = "the user has no shell, or the shell exited before it ran the program: check the shell (chsh -s \
+                    /bin/bash), ForceCommand in sshd_config and command= in authorized_keys, an expired password, and \
+                    what the shell's start-up file does";
         io::Error::other(LoginError { message: output.to_owned(), hint })
     }
 

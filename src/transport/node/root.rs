@@ -79,7 +79,7 @@ impl Transport {
         let login = Login::parse(&report).choosing(self.engine_choice);
         if login.user.is_empty() {
             return Err(NodeError::failed(&self.node, operation, "the access script printed nothing")
-                .hint("check whether the login's start-up file (~/.bashrc) reads standard input, or ends the shell"));
+                .hint("check whether the user's start-up file (~/.bashrc) reads standard input, or exits the shell"));
         }
         if let Some((message, hint)) = login.unusable_tools() {
             return Err(NodeError::failed(&self.node, "find the required programs", message).hint(hint));
@@ -133,10 +133,9 @@ impl Transport {
                  these: `runtime = \"process\"` in [cluster]"
             ),
             Some(owner) => format!(
-                "hvdctl needs root on the node, and sends no password that is for other nodes to those of {owner}. Ask \
-                 {owner} to let \
-                 {user} run sudo without one (NOPASSWD in /etc/sudoers.d), see docs/reference/pool.md; on a \
-                 terminal, hvdctl asks for theirs"
+                "hvdctl needs root on the node, but does not send a password for other nodes to those of {owner}. Ask \
+                 {owner} to let {user} run sudo without one (NOPASSWD in /etc/sudoers.d), see docs/reference/pool.md; \
+                 on a terminal, hvdctl asks for theirs"
             ),
         };
         let error = NodeError::failed(&self.node, "get root", message).kind(ErrorKind::PrivilegesDenied).hint(hint);
@@ -173,9 +172,9 @@ impl Transport {
             let (image, engine) = (&self.access.image, self.engine_name().command());
             return stderr.lines().find(is_missing).map(|line| {
                 NodeError::failed(&self.node, operation, line).kind(ErrorKind::ImageMissing).hint(format!(
-                    "an account that may use the engine becomes root in a container of the cluster's image, which this \
-                     node lacks: hvdctl exec --timeout 1h -- {engine} pull {image}, or docker save {image} | ssh NODE \
-                     {engine} load"
+                    "this account becomes root in a container of the cluster's image, which the node lacks. If it may \
+                     use sudo, --ask-sudo-pass uses that. Otherwise: hvdctl exec --timeout 1h -- {engine} pull {image}, \
+                     or docker save {image} | ssh NODE {engine} load"
                 ))
             });
         }

@@ -44,7 +44,7 @@ const ON_THE_WAY: Duration = Duration::from_millis(1);
 /// Bytes that a stream holds: more than any script has.
 const ROOM: usize = 1 << 20;
 
-/// What happens to a call, in place of or before its usual answer.
+/// What happens to a call, instead of or before its usual answer.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// It fails with these words: a session cannot be opened, a program ends with 1, an engine answers with 500.
@@ -243,7 +243,7 @@ impl Nodes {
         let key = self.inner().states.get(&node.name).and_then(|state| state.host_key.clone());
         match &node.host_key {
             Some(known) if key.is_some_and(|key| key != *known) => {
-                Err(NodeError::unreachable(&node.name, "log in by ssh", "its host key is not that of the inventory"))
+                Err(NodeError::unreachable(&node.name, "log in by ssh", "its host key is not the one in the inventory"))
             }
             _ => self.connect(&node.name).await,
         }

@@ -104,5 +104,5 @@ async fn a_line_of_an_answer_that_does_not_end_is_not_kept() {
     let limit = Duration::from_secs(300);
     dialogue.ask("hello", limit, |line| line == "hello").await.unwrap();
     let error = dialogue.ask("more", limit, |_| panic!("a line")).await.unwrap_err();
-    assert_eq!(error, "the program prints a line without end");
+    assert_eq!(error, "the program prints an endless line");
 }

@@ -66,7 +66,7 @@ impl Client {
     /// Asks the program of this version.
     async fn ask(program: impl Fn() -> Command, version: &str) -> Result<Client, Error> {
         if version.starts_with("OpenSSH_for_Windows") {
-            let message = format!("the ssh in PATH is that of Windows, which cannot share connections: {version}");
+            let message = format!("the ssh in PATH is the one of Windows, which cannot share connections: {version}");
             return Err(Error::usage(message, format!("install {PACKAGE} in WSL, and put it first in PATH")));
         }
         let other = |error: Error| match version.contains("OpenSSH") || version.is_empty() {
@@ -172,7 +172,7 @@ mod tests {
                 "Dropbear v2022.83",
                 "the ssh in PATH is not OpenSSH's: Dropbear v2022.83\n  hint: put the client of OpenSSH first",
             ),
-            ("OpenSSH_for_Windows_9.5p1, LibreSSL 3.8.2", "the ssh in PATH is that of Windows"),
+            ("OpenSSH_for_Windows_9.5p1, LibreSSL 3.8.2", "the ssh in PATH is the one of Windows"),
             ("OpenSSH_9.2p1 Debian-2, OpenSSL 3.0.9", "cannot run ssh: exit status: 1: WARNING"),
             ("", "cannot run ssh: exit status: 1: WARNING"),
         ] {

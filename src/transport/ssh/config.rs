@@ -79,7 +79,7 @@ pub(super) fn own_known_hosts() -> Result<PathBuf, Error> {
         return Err(Error::usage("there is no place for known host keys", "set $HOME or $XDG_STATE_HOME"));
     };
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-    let hint = "hvdctl keeps host keys there: let it be written, or set $XDG_STATE_HOME to a directory of your own";
+    let hint = "hvdctl keeps host keys there: make it writable, or set $XDG_STATE_HOME to a directory of your own";
     made.map_err(|e| Error::Local(format!("cannot make {}: {e}\n  hint: {hint}", dir.display())))?;
     let file = dir.join("known_hosts");
     let opened = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&file);

@@ -187,7 +187,7 @@ fn layers_that_zstd_has_compressed_go_to_the_engines_that_read_them() {
     let mut push = Command::new(env!("CARGO_BIN_EXE_hvdctl"));
     push.arg("-i").arg(checkout().join(".lab/inventory.toml")).args(["image", "push", PUSHED, "--from"]).arg(&archive);
     let done = run(push, s(240)).code(3).says(&["node2: pushed"]);
-    done.complains(&["node1", "has layers compressed by zstd, which Docker 20.10", "skopeo copy"]);
+    done.complains(&["node1", "has layers compressed with zstd, which Docker 20.10", "skopeo copy"]);
     let there = lab(&["sh", "node2", "docker", "images", "-q", PUSHED]).ok();
     assert!(!there.trim().is_empty(), "node2 has the image");
 }

@@ -20,7 +20,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// A job's directory on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// Its files by name, but for the log.
+    /// Its files by name, except the log.
     pub files: BTreeMap<String, String>,
     /// The log of its ranks.
     pub log: String,
