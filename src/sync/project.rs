@@ -73,7 +73,7 @@ pub struct ProjectFile {
     /// whichever is in the project.
     command: Option<Vec<String>>,
     /// What starts the ranks, unless `--launcher` names it. Without it: `slurm.launcher` of the inventory under Slurm,
-    /// else `cluster.launcher`.
+    /// otherwise `cluster.launcher`.
     launcher: Option<LauncherName>,
     /// A Dockerfile in the project, by its path there. The image that it builds replaces the cluster's.
     pub build: Option<String>,
