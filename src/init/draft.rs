@@ -149,9 +149,8 @@ impl Probe {
 }
 
 /// What to do about a machine without a container engine.
-const NO_ENGINE: &str = "install Docker Engine or Podman there; or start ranks without containers, with `runtime = \
-                         \"process\"` in [cluster] (docs/guide/without-docker.md); or, on a cluster with Slurm, through \
-                         that, with a table [slurm] and no [[node]] (docs/guide/slurm.md)";
+const NO_ENGINE: &str = "install Docker Engine or Podman there; or go without: `runtime = \"process\"` in [cluster] \
+                         (docs/guide/without-docker.md), or the cluster's Slurm (docs/guide/slurm.md)";
 
 /// Reads a compute capability such as `9.0`.
 fn capability(text: &str) -> Option<(u32, u32)> {

@@ -70,7 +70,8 @@ impl ExposedPath {
     /// Returns what to do about it.
     pub fn hint(&self, cluster: &Cluster) -> String {
         if cluster.is_private() {
-            return "set cluster.state_dir (under Slurm, slurm.state_dir) to a directory that only you can change".into();
+            return "set cluster.state_dir (under Slurm, slurm.state_dir) to a directory that only you can change"
+                .into();
         }
         let path = quote::readable(&self.path);
         let command = match self.fault {

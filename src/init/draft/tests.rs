@@ -114,11 +114,7 @@ fn concerns_have_a_hint() {
     };
     one("root login\ndocker none\n", "Docker is not installed", "install Docker");
     one("root login\ndocker none\n", "Docker is not installed", "`runtime = \"process\"` in [cluster] (docs/guide/");
-    one(
-        "root login\ndocker none\n",
-        "Docker is not installed",
-        "a table [slurm] and no [[node]] (docs/guide/slurm.md)",
-    );
+    one("root login\ndocker none\n", "Docker is not installed", "Slurm (docs/guide/slurm.md)");
     one("root login\ndocker login 27\naccelerator amd 8\n", "it has 8 AMD GPUs", "an image that has ROCm");
     let without = "os debian \nroot login\ndocker-command missing\ndocker-engine yes\ndocker none\n";
     one(without, "the `docker` command is not", "apt-get install docker-cli");
