@@ -15,12 +15,12 @@ use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, Verdict};
 use crate::event::Phase;
 use crate::grade::evidence::of_stopped;
-use crate::inventory::{Controller, Node};
+use crate::inventory::{Controller, Inventory, Node};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::record::outcome::JobOutcome;
-use crate::runtime::container::running_worker;
-use crate::start::plan::{HostAssignment, JobPlan};
+use crate::runtime::container::ContainerSummary;
+use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ResourceRequest};
 use crate::text::nodeset;
 use crate::text::result::ResultText;
@@ -40,8 +40,7 @@ pub async fn run(options: Verify, context: &Context) -> Result<Outcome, Error> {
         return under_slurm(&options, scope, context).await;
     }
     let plan = plan(&options, scope, context).await?;
-    plan.check_up()?;
-    check_workers(&plan)?;
+    check_up(&plan)?;
     let measured = measure(&plan, scope, context).await?;
     let observed = plan.hosts.observed().chain(&plan.others);
     let nodes: Vec<(Node, Facts)> =
@@ -86,18 +85,22 @@ async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result
     planned
 }
 
-/// Checks that a worker is up, if ranks need any: `verify` shows which ones are missing, and starts none.
+/// Checks that the cluster is set up. Where there are workers, the logins show more of what is wrong.
 ///
 /// # Errors
 /// [`Error::NotUp`].
-fn check_workers(plan: &JobPlan) -> Result<(), Error> {
-    let JobPlan { hosts, inventory, .. } = plan;
-    let is_up = |host: &HostAssignment| running_worker(&inventory.cluster, &host.observed.runtime.containers).is_some();
-    if hosts.others.is_empty() || hosts.others.iter().any(is_up) {
+fn check_up(plan: &JobPlan) -> Result<(), Error> {
+    let JobPlan { hosts, inventory: Inventory { cluster, .. }, .. } = plan;
+    let is_worker = |one: &ContainerSummary| one.name == cluster.worker && one.belongs_to(&cluster.name);
+    if hosts.others.iter().any(|host| host.observed.runtime.containers.iter().any(is_worker)) {
+        return Ok(());
+    }
+    plan.check_up()?;
+    if hosts.others.is_empty() {
         return Ok(());
     }
     let nodes: Vec<_> = hosts.others.iter().map(|host| host.observed.name().to_owned()).collect();
-    let message = format!("no worker is running on {}", nodeset::fold(&nodes));
+    let message = format!("there is no worker on {}", nodeset::fold(&nodes));
     Err(Error::NotUp(Box::new(Error::check(message, "hvdctl up"))))
 }
 

@@ -172,7 +172,7 @@ fn a_sudo_that_warns_and_a_docker_context_that_is_gone() {
     assert!(!fetched.err.contains("unable to resolve"), "{}", fetched.err);
     assert_eq!(fs::read_to_string(out.join("made")).unwrap(), "here");
     let context = "node1: /home/workshop/.docker/config.json names the Docker context desktop-linux, ";
-    let doctor = lab.hvdctl(&["doctor"]).says(&["node1: its own host name nowhere.invalid resolves to no address"]);
+    let doctor = lab.hvdctl(&["doctor"]).says(&["node1: its host name nowhere.invalid does not resolve to an address"]);
     doctor.complains(&[context, "docker context use default"]);
     on("node1", "echo '{\"currentContext\":\"default\"}' >/home/workshop/.docker/config.json");
     let status = lab.hvdctl(&["status"]).code(0).says(&["up"]);

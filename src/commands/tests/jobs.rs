@@ -733,7 +733,7 @@ async fn a_job_that_may_not_set_the_cluster_up_changes_nothing() {
         hvdctl(&nodes, line).await.complains(&["the cluster's keys are missing or differ on node[1-2]"]);
     }
     hvdctl(&nodes, "keys push").await.code(0);
-    hvdctl(&nodes, "verify").await.code(1).complains(&["error: no worker is running on node2", "hint: hvdctl up"]);
+    hvdctl(&nodes, "verify").await.code(1).complains(&["error: there is no worker on node2", "hint: hvdctl up"]);
     assert_eq!(NODES.map(|node| nodes.state(node).ps()), [[""; 0]; 2]);
     assert_given_back(&nodes, "after all of them");
 }
