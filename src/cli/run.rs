@@ -102,12 +102,12 @@ pub struct Running {
     /// Show which rank would run where, and with which command; start nothing
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
-    /// What is done for a cluster that is not set up
+    /// How the cluster is set up on the way to the job
     #[command(flatten)]
     pub set_up: SetUp,
 }
 
-/// What is done for a cluster that is not set up.
+/// How the cluster is set up on the way to the job.
 #[derive(Debug, Clone, Args)]
 pub struct SetUp {
     /// If nodes lack keys, image or workers, do first what `hvdctl up` does [default: ask]
@@ -253,7 +253,7 @@ pub struct Verify {
     /// Time limit of the job in seconds
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: u64,
-    /// What is done for a cluster that is not set up
+    /// How the cluster is set up on the way to the job
     #[command(flatten)]
     pub set_up: SetUp,
     /// Whether it waits for locks

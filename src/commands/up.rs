@@ -91,7 +91,7 @@ pub async fn run(options: &Up, context: &Context) -> Result<Outcome, Error> {
 
 /// The nodes after `up`.
 pub struct WorkersUp {
-    /// What was done on each.
+    /// Each with the operations that were done.
     pub nodes: NodeResults<NodeEntry<UpNode>>,
     /// The unreachable ones that `--skip-offline` leaves out.
     pub offline: Vec<NodeError>,

@@ -34,7 +34,7 @@ pub struct Probe {
     pub images: Vec<String>,
     /// The highest compute capability of its NVIDIA GPUs, `(9, 0)` for 9.0; `None` if nvidia-smi does not report it.
     pub compute_capability: Option<(u32, u32)>,
-    /// What nvidia-smi reports instead of one. Its driver knows the query.
+    /// The answer of nvidia-smi, if it knows the query and reports no number.
     pub unknown_capability: Option<String>,
 }
 
@@ -148,7 +148,7 @@ impl Probe {
     }
 }
 
-/// What to do about a machine without a container engine.
+/// The hint for a machine without a container engine.
 const NO_ENGINE: &str = "install Docker Engine or Podman there; or go without: `runtime = \"process\"` in [cluster] \
                          (docs/guide/without-docker.md), or the cluster's Slurm (docs/guide/slurm.md)";
 

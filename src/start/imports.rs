@@ -60,7 +60,7 @@ fn program(script: &Script, files: &ProjectFiles) -> Option<String> {
 }
 
 /// Checks in a worker that is up that the image has what the script of a job imports before it does anything else.
-/// What cannot be found out is left to the job.
+/// Modules of which that cannot be found out are left to the job.
 ///
 /// # Errors
 /// [`Error::Check`] with the first module that is missing.

@@ -1587,7 +1587,7 @@ class Tunnel(unittest.TestCase):
 
 
 class Imports(unittest.TestCase):
-    """What a script imports before it does anything else, sought before the job starts."""
+    """The first imports of a script, sought before the job starts."""
 
     @staticmethod
     def found(script, own=()):
