@@ -127,6 +127,11 @@ impl Fleet {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether this machine is the only node, because there is no inventory.
+    pub fn is_local(&self) -> bool {
+        matches!(self.kind.get(), Some(TransportKind::Local))
+    }
+
     async fn kind(&self, cluster: &Cluster) -> Result<&TransportKind, Error> {
         let ssh = async || Ok(TransportKind::Ssh(Arc::new(Control::new(cluster, self.strict, &self.events).await?)));
         self.kind.get_or_try_init(ssh).await

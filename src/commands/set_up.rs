@@ -13,7 +13,7 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + 'a>
 /// if `--up` was given or the answer to the question is yes.
 ///
 /// # Errors
-/// Those of `work` and of `hvdctl up`; `--up` under Slurm.
+/// Those of `work` and of `hvdctl up`; `--up` under Slurm or without an inventory.
 pub async fn set_up_first(
     is_wanted: bool,
     context: &mut Context,
@@ -22,8 +22,13 @@ pub async fn set_up_first(
     if is_wanted && context.target.cluster().is_scheduled() {
         return Err(Error::usage("--up: Slurm starts what a job needs", "leave out --up"));
     }
+    let is_local = context.fleet.is_local();
+    if is_wanted && is_local {
+        return Err(Error::usage("--up: there is no inventory", "write one with hvdctl init, or leave out --up"));
+    }
     let all = context.target.clone();
     let missing = match work(context).await {
+        Err(Error::NotUp(missing)) if is_local => return Err(*missing),
         Err(Error::NotUp(missing)) => *missing,
         result => return result,
     };

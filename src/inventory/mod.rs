@@ -186,9 +186,7 @@ impl Inventory {
 
     /// This machine alone with its own Docker: the cluster `local` with one node, which is the master.
     pub fn local(name: &str, image: &str) -> Inventory {
-        // without an inventory there is no `up`
-        let (name_of_cluster, image) = ("local".to_owned(), image.to_owned());
-        let cluster = Cluster { name: name_of_cluster, image, pull: Pull::Never, ..Cluster::default() };
+        let cluster = Cluster { name: "local".to_owned(), image: image.to_owned(), ..Cluster::default() };
         let node = Node { name: name.to_owned(), host: "localhost".to_owned(), master: true, ..Node::default() };
         Inventory {
             cluster,

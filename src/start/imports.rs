@@ -2,10 +2,15 @@
 
 use super::in_worker::{place, worker_of_image};
 use super::plan::JobPlan;
+use crate::cluster::observation::ObservedNode;
 use crate::error::Error;
 use crate::launch::hints::{FailedProgram, KnownProject};
+use crate::paths::WORKSPACE;
+use crate::runtime::container::ContainerSummary;
+use crate::runtime::spec::LABEL_WORKSPACE;
 use crate::sync::files::ProjectFiles;
 use crate::sync::manifest::Manifest;
+use crate::sync::upload::Workspace;
 use crate::text::argument::ProgramArgument;
 use crate::text::nodeset::printable;
 use std::collections::BTreeSet;
@@ -17,7 +22,7 @@ const FIND_IMPORTS: &str = include_str!("../scripts/worker/imports.py");
 const MOST: u64 = 256 << 10;
 
 /// The longest time that the answer may take. Without one the job starts: it will say itself what is missing.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The options of Python that change nothing in what can be imported.
 const OPTIONS: [&str; 4] = ["-u", "-O", "-OO", "-B"];
@@ -51,49 +56,64 @@ impl Script {
     }
 }
 
-/// Returns the program that seeks the imports of a script.
-fn program(script: &Script, files: &ProjectFiles) -> Option<String> {
+/// Returns the program that seeks the imports of a script. `project`: the project's directory where ranks run.
+fn program(script: &Script, files: &ProjectFiles, project: &str) -> Option<String> {
     let (_, text) = files.head(&script.file, MOST)?;
+    let directory = script.file.rsplit_once('/').map_or("", |(directory, _)| directory);
     let text = serde_json::to_string(&String::from_utf8(text).ok()?).ok()?;
+    let directory = serde_json::to_string(&format!("{project}/{directory}")).ok()?;
     let own = serde_json::to_string(&script.neighbours(&files.manifest)).ok()?;
-    Some(format!("{FIND_IMPORTS}\n\ncheck({text}, {own})\n"))
+    Some(format!("{FIND_IMPORTS}\n\ncheck({text}, {directory}, {own})\n"))
 }
 
-/// Checks in a worker that is up that the image has what the script of a job imports before it does anything else.
-/// Modules of which that cannot be found out are left to the job.
-///
-/// # Errors
-/// [`Error::Check`] with the first module that is missing.
-pub(super) async fn check(plan: &JobPlan) -> Result<(), Error> {
+/// A module that the worker of a node does not find.
+pub(super) struct MissingModule<'a> {
+    /// The name of the node.
+    pub node: &'a str,
+    worker: &'a ContainerSummary,
+    error: Error,
+}
+
+impl MissingModule<'_> {
+    /// Checks that an earlier job of the project may have left the module where the worker does not see it: it sees only
+    /// the project that is mounted in it. `place`: the project's directory on the node.
+    ///
+    /// # Errors
+    /// [`Error::Check`] with the module, the line and the ways to get it.
+    pub fn check(self, place: Option<&Workspace>) -> Result<(), Error> {
+        let mounted = self.worker.label(LABEL_WORKSPACE);
+        let sees_all = |place: &Workspace| place.is_new || mounted == Some(place.directory.as_str());
+        if place.is_some_and(sees_all) { Err(self.error) } else { Ok(()) }
+    }
+}
+
+/// Seeks in a worker that is up what the script of a job imports before it does anything else. Returns the first module
+/// that is missing; `None` where that cannot be found out, which is left to the job.
+pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> {
     let cluster = &plan.inventory.cluster;
-    let Some(project) = &plan.program.project else { return Ok(()) };
-    let Some(script) = Script::of(&plan.program.command) else { return Ok(()) };
+    let (project, script) = (plan.program.project.as_ref()?, Script::of(&plan.program.command)?);
     let changes = |name: &str| name.starts_with("PYTHON") || ["PATH", "HOME", "LD_LIBRARY_PATH"].contains(&name);
     if plan.hosts.all().flat_map(|host| host.environment.keys()).any(|name| changes(name)) {
-        return Ok(());
+        return None;
     }
-    let mut runtimes = plan.hosts.observed().map(|observed| &observed.runtime);
-    let Some((runtime, worker)) = runtimes.find_map(|runtime| Some((runtime, worker_of_image(cluster, runtime)?)))
-    else {
-        return Ok(());
-    };
-    let Some(program) = program(&script, &project.files) else { return Ok(()) };
+    let with_worker = |observed: &'a ObservedNode| Some((observed, worker_of_image(cluster, &observed.runtime)?));
+    // that of the launcher's node has no project mounted
+    let hosts = plan.hosts.others.iter().chain([&plan.hosts.launcher]);
+    let (observed, worker) = hosts.map(|host| &host.observed).find_map(with_worker)?;
+    let directory = cluster.project_directory(&plan.program.name);
+    let program = program(&script, &project.files, directory.as_deref().unwrap_or(WORKSPACE))?;
     let (argv, operation) = ([script.python.as_str(), "-"], "check the image for the program's modules");
-    let found = runtime.engine.run_in(&worker.id, &argv, program.as_bytes(), operation, LIMIT).await;
-    let output = found.map(|output| output.stdout).unwrap_or_default();
+    let engine = &observed.runtime.engine;
+    let output = engine.run_in(&worker.id, &argv, program.as_bytes(), operation, LIMIT).await.ok()?.stdout;
     let output = String::from_utf8_lossy(&output);
-    let Some((module, line)) = output.trim().strip_prefix("missing ").and_then(|rest| rest.split_once(' ')) else {
-        return Ok(());
-    };
+    let (module, line) = output.trim().strip_prefix("missing ")?.split_once(' ')?;
     let (module, line) = (printable(module), printable(line));
     let of_project = |name: &str| project.files.manifest.directory_of_module(name);
-    let failed = FailedProgram {
-        command: &plan.program.command,
-        project: KnownProject::Modules(&of_project),
-        directory: cluster.project_directory(&plan.program.name),
-    };
+    let failed =
+        FailedProgram { command: &plan.program.command, project: KnownProject::Modules(&of_project), directory };
     let message = format!("{} has no module {module}, which {} imports in line {line}", place(cluster), script.file);
-    Err(Error::check(message, failed.hint_on_module(&module)))
+    let error = Error::check(message, failed.hint_on_module(&module));
+    Some(MissingModule { node: observed.name(), worker, error })
 }
 
 #[cfg(test)]

@@ -59,7 +59,12 @@ pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspace
     events.phase(Phase::Preparing);
     let uploads = Uploads { plan, events, created: Mutex::default() };
     // the upload takes its time, and afterwards the worker may be replaced. A test's thread has a small stack
-    let (placed, ()) = tokio::try_join!(Box::pin(uploads.to_all(&nodes)), Box::pin(imports::check(plan)))?;
+    let (placed, missing) = tokio::join!(Box::pin(uploads.to_all(&nodes)), Box::pin(imports::missing(plan)));
+    let placed = placed?;
+    if let Some(missing) = missing {
+        let place = nodes.iter().zip(&placed).find(|((observed, _), _)| observed.name() == missing.node);
+        missing.check(place.and_then(|(_, (place, _))| place.as_ref()))?;
+    }
     let placed = nodes.into_iter().zip(placed).collect();
     let started = async |(host, (place, uploaded)): (Host<'_>, Placed)| {
         start_container(plan, &inventory, host, place.as_ref(), events).await?;

@@ -1590,8 +1590,8 @@ class Imports(unittest.TestCase):
     """The first imports of a script, sought before the job starts."""
 
     @staticmethod
-    def found(script, own=()):
-        program = IMPORTS + "\n\ncheck(%s, %s)\n" % (json.dumps(script, ensure_ascii=False), json.dumps(list(own)))
+    def found(script, own=(), directory="/nonexistent"):
+        program = IMPORTS + "\n\ncheck(%s, %s, %s)\n" % (json.dumps(script, ensure_ascii=False), json.dumps(directory), json.dumps(list(own)))
         done = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=dict(os.environ, LC_ALL="C"), timeout=60)
         return done.stdout.decode()
@@ -1600,6 +1600,11 @@ class Imports(unittest.TestCase):
         script = '"""Trains."""\nfrom __future__ import annotations\nimport os.path as p, json\nfrom no_such.b import c\nimport no_such_either\n'
         self.assertEqual(self.found(script), "missing no_such 4\n")
         self.assertEqual(self.found("import json\nimport xml.dom\n"), "")
+
+    def test_what_an_earlier_job_has_left_next_to_the_script_is_found(self):
+        with tempfile.TemporaryDirectory() as directory:
+            open(os.path.join(directory, "no_such.py"), "w").close()
+            self.assertEqual(self.found("import no_such", directory=directory), "")
 
     def test_what_may_change_what_can_be_imported_ends_the_search(self):
         for before in ("import sys\nsys.path.insert(0, 'lib')", "try:\n    import no_such\nexcept ImportError:\n    pass", "from . import x",

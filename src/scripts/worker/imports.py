@@ -1,7 +1,9 @@
 # Prints the first module that a script imports before it does anything else, and that this Python does not have.
-# It is given on standard input; behind it comes `check(SCRIPT, OWN)`: the script's text, and the modules next to it.
+# It is given on standard input; behind it comes `check(SCRIPT, DIRECTORY, OWN)`: the script's text and directory, and the modules next to
+# it. Earlier jobs may have left modules in the directory.
 import ast
 import importlib.util
+import sys
 
 
 def first_imports(text):
@@ -27,8 +29,9 @@ def is_there(name):
         return True
 
 
-def check(script, own):
+def check(script, directory, own):
     """Prints what is missing. A module of the project may change what can be imported, too."""
+    sys.path.insert(0, directory)
     try:
         for name, line in first_imports(script):
             if name in own:
