@@ -85,14 +85,16 @@ async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result
     planned
 }
 
-/// Checks that the cluster is set up. Where there are workers, the logins show more of what is wrong.
+/// Checks that the cluster is set up. Where there are workers, or nodes that cannot have any, the next steps show more of
+/// what is wrong.
 ///
 /// # Errors
 /// [`Error::NotUp`].
 fn check_up(plan: &JobPlan) -> Result<(), Error> {
     let JobPlan { hosts, inventory: Inventory { cluster, .. }, .. } = plan;
     let is_worker = |one: &ContainerSummary| one.name == cluster.worker && one.belongs_to(&cluster.name);
-    if hosts.others.iter().any(|host| host.observed.runtime.containers.iter().any(is_worker)) {
+    let has_workers = hosts.others.iter().any(|host| host.observed.runtime.containers.iter().any(is_worker));
+    if has_workers || !plan.preflight().failed.is_empty() {
         return Ok(());
     }
     plan.check_up()?;
