@@ -233,7 +233,7 @@ fn the_key_is_of_use_from_the_clusters_addresses_only() {
     assert_eq!(login().code(0).out, on("node2", "uname -n"));
     on("node2", "sed -i 's/from=\"[^\"]*\"/from=\"192.0.2.1\"/' /opt/horovod/ssh/authorized_keys");
     login().code(255).complains(&["Permission denied"]);
-    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["keys", "node2", "hvdctl keys push"]);
+    lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(125).complains(&["keys", "node2", "`hvdctl up` pushes them"]);
     lab.hvdctl(&["keys", "push"]).code(0).says(&["node1: unchanged", "node2: wrote authorized_keys"]);
     login().code(0);
     lab.hvdctl(&["run", "-np", "2", "--", "true"]).code(0);
