@@ -1,6 +1,7 @@
 //! Unit tests of the node programs (the Python files below `src/scripts`) and of what examples decide without a
 //! framework, with the supported Python interpreters that are in `PATH` or installed by pyenv.
 
+use hvdctl::model::fault::Fault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -38,6 +39,33 @@ fn interpreters() -> BTreeMap<String, PathBuf> {
         }
     }
     found
+}
+
+/// Prints one of each fault of `faults.py`.
+const EACH_FAULT: &str = "import faults, inspect, json
+for name, made in sorted(vars(faults).items()):
+    if inspect.isfunction(made) and name != 'fault':
+        made = made(*([7] * len(inspect.signature(made).parameters))) if name != 'of_driver' else made('number of resets')
+        made = {key: 'x' if key in ('message', 'missing') else value for key, value in made.items()}
+    if isinstance(made, dict) and 'kind' in made:
+        print(json.dumps(made))
+print(json.dumps(faults.of_driver('another reason')))
+";
+
+#[test]
+fn hvdctl_knows_each_fault_that_the_programs_record() {
+    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/programs");
+    let done = Command::new("python3").args(["-B", "-c", EACH_FAULT]).current_dir(programs).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let lines = String::from_utf8(done.stdout).unwrap();
+    for line in lines.lines() {
+        let fault: Fault = serde_json::from_str(line).unwrap();
+        assert!(!matches!(fault, Fault::Unknown(_) | Fault::Text(_)), "{line}");
+        let (again, line): (serde_json::Value, serde_json::Value) =
+            (serde_json::to_value(&fault).unwrap(), serde_json::from_str(line).unwrap());
+        assert_eq!(again, line, "no fact is lost");
+    }
+    assert!(lines.lines().count() >= 12, "{lines}");
 }
 
 #[test]

@@ -50,6 +50,7 @@ use crate::launch::placement::{Placement, Share};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::model::collective::{Dtype, Estimate, ModelEstimate};
 use crate::model::engine::EngineName;
+use crate::model::fault::Fault;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
@@ -573,7 +574,7 @@ fn jobs_made(all: &mut Made) {
     let root_cause = Some(RootCause { rank: 3, node: "node2".into(), how });
     let failed = |root_cause, fault: Option<&str>, launcher| Restart::Failed {
         root_cause,
-        fault: fault.map(str::to_owned),
+        fault: fault.map(|fault| Fault::Text(fault.to_owned())),
         launcher,
         attempt: 2,
         attempts: 4,
@@ -753,7 +754,7 @@ fn jobs_made(all: &mut Made) {
             how: FailureKind::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
         }),
         reason: Some("rank 1 on node1 hung: the others waited 1800 s for it in allreduce.loss".into()),
-        fault: Some("the job supervisor exited without recording a result".into()),
+        fault: Some(Fault::Unrecorded { code: None }),
         lost: vec![LostOutput { rank: 1, node: "node1".into(), lines: 66_131 }],
         outside: outside_files(),
         ..running.clone()

@@ -8,6 +8,7 @@ use crate::event::{Events, Message};
 use crate::job::watch::tail;
 use crate::launch::Launcher;
 use crate::launch::hints::{FailedProgram, OPEN_MPI};
+use crate::model::fault::Fault;
 use crate::record::outcome::JobOutcome;
 use crate::record::outside::{self, outside};
 use crate::record::{JobState, RootCause};
@@ -90,22 +91,17 @@ fn report_failure(
         false => "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s",
     };
     let (what, hint) = match &job.fault {
-        // horovod/runner/elastic/constants.py
-        Some(fault) if fault.contains("number of resets") => {
-            return Err(Error::check(
-                format!("job {} failed: {fault}", job.id),
-                "allow more changes with --reset-limit",
-            ));
-        }
-        Some(fault) if job.state == JobState::Failed && job.all_started => {
+        Some(fault)
+            if matches!(fault, Fault::TooManyChanges { .. }) || job.state == JobState::Failed && job.all_started =>
+        {
             // the launcher did not cause it, and its last lines would mislead
             let hint =
                 "hvdctl status shows the nodes; `docker events` (`podman events`) there shows what stopped a container";
-            let hint = hint_on_slurm(fault).unwrap_or(hint);
+            let hint = fault.hint().unwrap_or(hint);
             return Err(Error::check(format!("job {} failed: {fault}", job.id), hint));
         }
         Some(fault) if job.state == JobState::Failed => {
-            (format!("job {} failed: {fault}", job.id), hint_on_slurm(fault).unwrap_or(verify))
+            (format!("job {} failed: {fault}", job.id), fault.hint().unwrap_or(verify))
         }
         Some(fault) => (
             format!("job {} is lost: {fault}", job.id),
@@ -118,26 +114,6 @@ fn report_failure(
         }
     };
     Err(Error::check(format!("{what}{}", tail(&job.launcher)), hint))
-}
-
-/// What to do where the nodes of Slurm do not find hvdctl's files.
-const SHARE: &str = "set slurm.state_dir to a directory that the login node and all other nodes share";
-
-/// Returns the next step after what Slurm has done to a job.
-fn hint_on_slurm(fault: &str) -> Option<&'static str> {
-    let hints = [
-        ("time limit", "give it more time: slurm.time, or --sbatch=--time=2:00:00"),
-        ("preempted", "with --restarts N Slurm starts it again"),
-        ("node of its allocation failed", "with --restarts N Slurm starts it again, on other nodes"),
-        (
-            "hvdctl: activate: ",
-            "correct that line in slurm.activate; a login shell runs it on the first node of the job",
-        ),
-        ("may not share", SHARE),
-        ("directory that they share", SHARE),
-        ("more memory than Slurm", "ask for more: --sbatch=--mem=… or --sbatch=--mem-per-cpu=…"),
-    ];
-    hints.into_iter().find(|(what, _)| fault.contains(what)).map(|(_, hint)| hint)
 }
 
 /// Formats the root cause with the last lines of that rank, unless these were just shown.

@@ -6,6 +6,7 @@ use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
+use crate::model::fault::Fault;
 use crate::model::queue::QueueEnd;
 use crate::node::facts::Facts;
 use crate::record::{JobResult, stored};
@@ -242,9 +243,7 @@ pub fn stuck(output: &str) -> Option<String> {
 /// Returns the result of a job whose supervisor was killed before it recorded one. `code` is the exit code of its
 /// container, if known.
 pub fn unrecorded(code: Option<i64>) -> JobResult {
-    let code = code.map_or_else(String::new, |code| format!(" with code {code}"));
-    let fault = Some(format!("the job supervisor exited{code} without recording a result"));
-    JobResult { ended: now(), fault, ..JobResult::default() }
+    JobResult { ended: now(), fault: Some(Fault::Unrecorded { code }), ..JobResult::default() }
 }
 
 /// Removes the job's containers from a node. If the job has written files there outside the mounts, they are stopped

@@ -9,6 +9,7 @@ use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
+use crate::model::fault::Fault;
 use crate::record::list::{self, Job, Newest, StoredJobs};
 use crate::record::{JobResult, JobState};
 use crate::runtime::container::{ContainerSummary, launchers};
@@ -188,7 +189,7 @@ pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(Job
     }
     let mut instead = JobResult { stopped: true, ranks: job.ranks, silent, ..unrecorded(None) };
     if job.waits_for_nodes() {
-        instead.fault = Some("it was still in Slurm's queue".to_owned());
+        instead.fault = Some(Fault::EndedInQueue);
     }
     // a newer job supervisor may have recorded a result of its own form
     let result = JobResult::read(&nodes.stored_result(&instead).await?);

@@ -14,6 +14,7 @@ use crate::event::{Event, Events, Message};
 use crate::launch::Launcher;
 use crate::launch::hints::WITHOUT_MPI;
 use crate::launch::placement::Placement;
+use crate::model::fault::Fault;
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::monitor::Monitor;
@@ -200,13 +201,12 @@ impl Watch<'_> {
             Some(end) => JobResult {
                 stopped: end.state == JobState::Stopped,
                 launcher: Some(1),
-                fault: Some(end.reason),
+                fault: Some(end.fault),
                 ..unrecorded(code)
             },
             None => unrecorded(code),
         };
-        let said = words.map(|words| format!("it ended before its ranks were started:\n{words}"));
-        let fault = said.or(unrecorded.fault);
+        let fault = words.map(|output| Fault::EndedEarly { output }).or(unrecorded.fault);
         let unrecorded = JobResult { fault, ..unrecorded };
         let instead = JobResult {
             stopped: stopped || unrecorded.stopped,

@@ -4,6 +4,7 @@ pub mod allocation;
 pub mod check;
 pub mod collective;
 pub mod engine;
+pub mod fault;
 pub mod finding;
 pub mod format;
 pub mod grade;

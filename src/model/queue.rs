@@ -1,5 +1,6 @@
 //! What a queue of Slurm says of a job.
 
+use super::fault::Fault;
 use super::job_state::JobState;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,12 +25,12 @@ pub struct QueueEntry {
 const LONGEST: f64 = 90.0 * 86_400.0;
 
 /// How Slurm has ended a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct QueueEnd {
     /// The state of the job.
     pub state: JobState,
-    /// Why, as text.
-    pub reason: String,
+    /// Why.
+    pub fault: Fault,
 }
 
 impl QueueEntry {
@@ -50,19 +51,15 @@ impl QueueEntry {
     /// that the job has ended (<https://slurm.schedmd.com/squeue.html#SECTION_JOB-STATE-CODES>). `started`: how many of
     /// its ranks had started.
     pub fn end(&self, started: u32) -> Option<QueueEnd> {
-        let failed = |reason: &str| Some(QueueEnd { state: JobState::Failed, reason: reason.into() });
+        let failed = |fault| Some(QueueEnd { state: JobState::Failed, fault });
         match self.state.as_str() {
-            "TIMEOUT" | "DEADLINE" => failed("Slurm's time limit was reached"),
-            "PREEMPTED" => failed("Slurm preempted it for another job"),
-            "NODE_FAIL" => failed("a node of its allocation failed"),
-            "OUT_OF_MEMORY" => failed("it used more memory than Slurm had allocated to it"),
-            "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => failed("Slurm could not start its nodes"),
-            "FAILED" if started == 0 => {
-                failed("it ended before its ranks were started; its nodes may not share hvdctl's directory")
-            }
-            "CANCELLED" => {
-                Some(QueueEnd { state: JobState::Stopped, reason: "it was cancelled in Slurm (scancel)".to_owned() })
-            }
+            "TIMEOUT" | "DEADLINE" => failed(Fault::TimeLimit),
+            "PREEMPTED" => failed(Fault::Preempted),
+            "NODE_FAIL" => failed(Fault::NodeFailed),
+            "OUT_OF_MEMORY" => failed(Fault::OutOfMemory),
+            "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => failed(Fault::NodesNotStarted),
+            "FAILED" if started == 0 => failed(Fault::FailedEarly),
+            "CANCELLED" => Some(QueueEnd { state: JobState::Stopped, fault: Fault::Cancelled }),
             _ => None,
         }
     }
@@ -104,7 +101,7 @@ mod tests {
             assert_eq!(entry(state).end(0), None, "{state}");
         }
         assert_eq!(entry("FAILED").end(1), None, "its supervisor was killed");
-        assert!(entry("FAILED").end(0).unwrap().reason.contains("may not share"));
+        assert_eq!(entry("FAILED").end(0).unwrap().fault, Fault::FailedEarly);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Restarts of a job after a failure.
 
+use super::fault::{Fault, as_text};
 use super::root_cause::RootCause;
 use crate::text::units::count;
 use schemars::JsonSchema;
@@ -15,7 +16,9 @@ pub enum Restart {
         /// The root cause, if a rank caused the failure.
         root_cause: Option<RootCause>,
         /// What ended the attempt other than a rank.
-        fault: Option<String>,
+        #[serde(serialize_with = "as_text")]
+        #[schemars(with = "Option<String>")]
+        fault: Option<Fault>,
         /// The exit code of the launcher; null if it did not exit on its own.
         launcher: Option<i64>,
         /// The number of the attempt that follows, from 2 on.
@@ -55,7 +58,7 @@ impl fmt::Display for Restart {
             Restart::Failed { root_cause, fault, launcher, attempt, attempts, pause } => {
                 match (root_cause, fault, launcher) {
                     (Some(cause), ..) => write!(f, "{cause}")?,
-                    (None, Some(fault), _) => f.write_str(fault)?,
+                    (None, Some(fault), _) => fault.fmt(f)?,
                     (None, None, Some(code)) => write!(f, "the launcher exited with code {code}")?,
                     (None, None, None) => f.write_str("the launcher did not exit on its own")?,
                 }

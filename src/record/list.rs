@@ -9,6 +9,7 @@ use super::{
 };
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
+use crate::model::fault::{Fault, as_text};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::is_job_id;
 use crate::model::launcher::{Controller, LauncherName};
@@ -119,7 +120,9 @@ pub struct Job {
     /// The root cause as text, what else is known of its end, or why its record or result cannot be read.
     pub reason: Option<String>,
     /// What ended it other than a rank, or why the job supervisor recorded no result.
-    pub fault: Option<String>,
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "Option<String>")]
+    pub fault: Option<Fault>,
     /// Output that a full disk lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostOutput>,
@@ -362,7 +365,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
             let reason = result.reason(&placement).or_else(|| lost_output(&result.lost));
             reason.or_else(|| outside_in_short(&result.outside))
         }
-        None if let Some(end) = end => Some(end.reason),
+        None if let Some(end) = end => Some(end.fault.to_string()),
         None if state == Some(JobState::Lost) => {
             Some(format!("its launcher on {launcher} is gone, and no result was recorded"))
         }

@@ -4,6 +4,7 @@ use super::monitor::Monitor;
 use super::outside::OutsideFiles;
 use super::{HungRank, JobResult, JobState, LostOutput, RankExit, RootCause};
 use crate::launch::placement::Placement;
+use crate::model::fault::{Fault, as_text};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -36,7 +37,9 @@ pub struct JobOutcome {
     /// Nodes that did not answer at the end, where processes may be left.
     pub silent: Vec<String>,
     /// Why the job supervisor recorded no result.
-    pub fault: Option<String>,
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "Option<String>")]
+    pub fault: Option<Fault>,
     /// Output that a full disk lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostOutput>,

@@ -4,6 +4,7 @@ use super::outside::OutsideFiles;
 use super::{JobState, stored};
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
+use crate::model::fault::{Fault, as_text};
 use crate::model::root_cause::Idle;
 pub use crate::model::root_cause::{FailureKind, RootCause};
 use crate::text::nodeset;
@@ -29,8 +30,9 @@ pub struct Attempt {
     /// Nodes that did not answer at its end.
     pub silent: Vec<String>,
     /// What ended it if it was not a rank, as [`JobResult::fault`].
-    #[serde(default)]
-    pub fault: Option<String>,
+    #[serde(default, alias = "reason", serialize_with = "as_text")]
+    #[schemars(with = "Option<String>")]
+    pub fault: Option<Fault>,
 }
 
 /// The result of a job, as its supervisor records it in `JOBS/ID/result.json` on the node of the launcher.
@@ -60,8 +62,9 @@ pub struct JobResult {
     /// Files that were written outside the mounts of the containers, by node.
     pub outside: Vec<OutsideFiles>,
     /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this
-    /// instead of the job supervisor: why that recorded nothing.
-    pub fault: Option<String>,
+    /// instead of the job supervisor: why that recorded nothing. Earlier builds recorded a text, `fault`.
+    #[serde(rename = "reason", alias = "fault")]
+    pub fault: Option<Fault>,
 }
 
 impl JobResult {
@@ -164,7 +167,7 @@ impl JobResult {
 
     /// Formats why the job ended as it did; `None` if there is nothing to say.
     pub fn reason(&self, placement: &Placement) -> Option<String> {
-        self.root_cause(placement).map(|cause| cause.to_string()).or_else(|| self.fault.clone())
+        self.root_cause(placement).map(|cause| cause.to_string()).or_else(|| self.fault.as_ref().map(Fault::to_string))
     }
 
     /// Returns the exit code of the program: that of the rank that failed first, else the launcher's. It is 143 if the

@@ -5,6 +5,7 @@ use super::monitor::Monitor;
 use super::restart::Membership;
 use super::*;
 use crate::launch::{Launcher, launcher};
+use crate::model::fault::Fault;
 use crate::model::launcher::{Controller, LauncherName};
 
 fn frame(rank: u32, time: f64, kind: FrameKind) -> Frame {
@@ -145,7 +146,7 @@ fn states() {
     assert_eq!(ending(None, &well).state(), JobState::Lost, "the launcher's end is not recorded");
     assert_eq!(ending(None, &[exit(0, 7, false)]).state(), JobState::Failed);
     assert_eq!(ending(Some(0), &[exit(0, 7, false), exit(1, 0, false)]).state(), JobState::Failed);
-    let fault = Some("not all ranks had started".to_owned());
+    let fault = Some(Fault::NotStarted { seconds: 1, missing: "rank 1".into() });
     let ends = [exit(0, 143, true), exit(1, 143, true)];
     for seen in [1, 2] {
         let late = JobResult { fault: fault.clone(), started: seen, ..ending(Some(1), &ends[..seen as usize]) };
@@ -155,7 +156,7 @@ fn states() {
             "also of one that started in the end"
         );
     }
-    let fault = Some("hmaster was killed".to_owned());
+    let fault = Some(Fault::Unrecorded { code: Some(137) });
     assert_eq!(JobResult { fault: fault.clone(), ..ending(None, &[]) }.state(), JobState::Failed, "it never began");
     assert_eq!(JobResult { fault, started: 2, ..ending(None, &[]) }.state(), JobState::Lost);
     assert_eq!(JobResult { stopped: true, ..ending(None, &[exit(0, 143, true)]) }.state(), JobState::Stopped);
@@ -204,7 +205,7 @@ fn root_causes() {
     let ended = ending(&[exit(0, 143, true, false), exit(1, 0, false, false)]);
     assert_eq!(said(&ended), "rank 1 on b ended with exit code 0 while the others waited for it");
     let fault = "reset limit of 0 exceeded".to_owned();
-    assert_eq!(said(&JobResult { fault: Some(fault.clone()), ..ended }), fault);
+    assert_eq!(said(&JobResult { fault: Some(Fault::Text(fault.clone())), ..ended }), fault);
     // 255, 200 and 129 are what programs end with by themselves
     for code in [129, 200, 255] {
         let words = format!("rank 1 on b ended with exit code {code}");
@@ -284,9 +285,13 @@ fn root_causes() {
     assert_eq!(broken.code(), Some(1));
     assert_eq!(said(&JobResult { started: 1, ..ending(&[]) }), "", "it never began: no rank caused that");
     assert_eq!(said(&JobResult { stopped: true, ..both.clone() }), "");
-    let lost =
-        JobResult { launcher: None, fault: Some("hmaster was gone".into()), ..ending(&[exit(1, 143, true, false)]) };
-    assert_eq!((lost.state(), said(&lost)), (JobState::Lost, "hmaster was gone".into()));
+    let lost = JobResult {
+        launcher: None,
+        fault: Some(Fault::Unrecorded { code: None }),
+        ..ending(&[exit(1, 143, true, false)])
+    };
+    let unrecorded = "the job supervisor exited without recording a result";
+    assert_eq!((lost.state(), said(&lost)), (JobState::Lost, unrecorded.into()));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::job::follow::Follow;
 use crate::job::node_log::logs;
 use crate::job::watch::Watch;
 use crate::launch;
+use crate::model::fault::Fault;
 use crate::random;
 use crate::record::frames::Frame;
 use crate::record::monitor::Monitor;
@@ -142,7 +143,7 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
         ended: now(),
         stopped: matches!(error, Error::Signal(_)),
         ranks: plan.queue.map_or_else(|| plan.placement.ranks(), |queue| queue.ranks),
-        fault: Some(format!("not launched: {error}")),
+        fault: Some(Fault::NotLaunched { error: error.to_string() }),
         ..JobResult::default()
     };
     // if its directory was not even created there is nothing to write to

@@ -227,7 +227,7 @@ class Agent(Directory):
         del self.engine.states["hmaster-" + ID]
         self.assertEqual(self.look("PENDING"), [("scancel", "7")])
         self.look()
-        self.assertIn("was removed while it was in", json.loads(self.read("result.json"))["fault"])
+        self.assertEqual(json.loads(self.read("result.json"))["reason"], {"kind": "container_removed"})
 
     def test_a_job_that_cannot_begin_on_a_node_ends(self):
         self.look("CONFIGURING", "a,b", is_up=True)

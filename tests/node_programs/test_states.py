@@ -9,7 +9,7 @@ import unittest
 
 sys.dont_write_bytecode = True
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
-sys.path[:0] = [os.path.join(PROGRAMS, "supervisor"), os.path.join(PROGRAMS, "elastic")]
+sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "supervisor"), os.path.join(PROGRAMS, "elastic")]
 import job_state as job  # noqa: E402
 import rank_state as rank  # noqa: E402
 import roster  # noqa: E402
@@ -28,7 +28,7 @@ def sample(now, exited=False, stopped=0, quiet=0):
 
 class Purity(unittest.TestCase):
     def test_what_decides_knows_no_clock_no_process_and_no_file(self):
-        for module, imports in ((job, ["collections", "signal"]), (rank, ["collections", "signal"]), (roster, [])):
+        for module, imports in ((job, ["collections", "signal", "faults"]), (job.faults, []), (rank, ["collections", "signal"]), (roster, [])):
             with open(module.__file__) as file:
                 nodes = list(ast.walk(ast.parse(file.read())))
             imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -214,27 +214,27 @@ class Job(unittest.TestCase):
         """Whether the job counts as stopped, and the result."""
         state = self.after(*observations, **limits)[0]
         self.assertIsInstance(state, job.Ended)
-        return state.stopped, state.result["launcher"], state.result.get("fault")
+        return state.stopped, state.result["launcher"], state.result.get("reason")
 
     def test_an_attempt_goes_on_until_something_ends_it(self):
         self.assertEqual(self.after(attempt(), attempt()), (job.Running(0), []))
         for ends, expected in (
             ({"code": 0}, (False, 0, None)), ({"code": 3}, (False, 3, None)), ({"failed": [7, 9]}, (False, 7, None)),
-            ({"signals": TERMINATED}, (True, None, None)), ({"signals": ENGINE}, (False, 1, job.ENGINE_FAULT)),
+            ({"signals": TERMINATED}, (True, None, None)), ({"signals": ENGINE}, (False, 1, job.faults.CONTAINER_STOPPED)),
             ({"missing": "1 of 2 on b"}, (False, 1, "1 of 2 on b")),
         ):
             self.assertEqual(self.after(attempt(), attempt(**ends))[1], [job.END_ATTEMPT], ends)
             ended = reaped(code=ends.get("code", 143), failed=ends.get("failed", ()))
             self.assertEqual(self.end(attempt(), attempt(**ends), ended), expected)
-            self.assertEqual("fault" in self.after(attempt(**ends), ended)[0].result, expected[2] is not None)
+            self.assertEqual("reason" in self.after(attempt(**ends), ended)[0].result, expected[2] is not None)
 
     def test_the_first_of_two_reasons_counts(self):
         for ends, expected in (
             # the launcher's own end is none that was requested
             (attempt(TERMINATED, code=0), (False, 0, None)), (attempt(ENGINE, code=5), (False, 5, None)),
             (attempt(missing="on b", code=0), (False, 0, None)), (attempt(TERMINATED, missing="on b"), (False, 1, "on b")),
-            (attempt(TERMINATED, failed=[7]), (True, None, None)), (attempt(ENGINE, failed=[7]), (False, 1, job.ENGINE_FAULT)),
-            (attempt(TERMINATED + ENGINE), (True, None, None)), (attempt(ENGINE + TERMINATED), (False, 1, job.ENGINE_FAULT)),
+            (attempt(TERMINATED, failed=[7]), (True, None, None)), (attempt(ENGINE, failed=[7]), (False, 1, job.faults.CONTAINER_STOPPED)),
+            (attempt(TERMINATED + ENGINE), (True, None, None)), (attempt(ENGINE + TERMINATED), (False, 1, job.faults.CONTAINER_STOPPED)),
         ):
             self.assertEqual(self.end(ends, reaped(code=ends.code, failed=ends.failed)), expected, ends)
         # a rank that fails while the attempt ends explains more than its launcher
@@ -265,7 +265,7 @@ class Job(unittest.TestCase):
 
     def test_missing_ranks_are_a_failure_of_the_attempt(self):
         state, actions = self.after(attempt(missing="on b"), reaped(), restarts=1)
-        self.assertEqual((state.result["fault"], actions[1:]), ("on b", [job.RECORD_ATTEMPT]))
+        self.assertEqual((state.result["reason"], actions[1:]), ("on b", [job.RECORD_ATTEMPT]))
         # the next one ends without
         ends = job.Tick(102), job.Tick(102), attempt(code=0), reaped(code=0)
         self.assertEqual(self.end(attempt(missing="on b"), reaped(), *ends, restarts=1), (False, 0, None))
@@ -277,7 +277,7 @@ class Job(unittest.TestCase):
         self.assertEqual(self.end(attempt(code=0), reaped(code=0, exits=[])), (False, 0, None), "it may not be restarted")
 
     def test_a_launcher_that_ends_with_0_together_with_its_ranks_was_ended_by_what_was_requested(self):
-        for signals, expected in ((ENGINE, (False, 1, job.ENGINE_FAULT)), (ENGINE + TERMINATED, (False, 1, job.ENGINE_FAULT)),
+        for signals, expected in ((ENGINE, (False, 1, job.faults.CONTAINER_STOPPED)), (ENGINE + TERMINATED, (False, 1, job.faults.CONTAINER_STOPPED)),
                                   (TERMINATED, (True, None, None))):
             # before it was observed, or while the attempt ended
             for limits in ({}, {"elastic": True}):
@@ -294,7 +294,7 @@ class Job(unittest.TestCase):
             self.assertEqual(job.exit_code(result, stopped, 2), code)
 
     def test_a_job_that_its_launcher_has_ended_was_not_stopped(self):
-        ends = attempt(changed=True), reaped(code=1, fault="the limit of 3 resets")
+        ends = attempt(changed=True), reaped(code=1, reason="the limit of 3 resets")
         self.assertEqual(self.end(*ends, elastic=True), (False, 1, "the limit of 3 resets"))
 
     def test_a_job_that_was_asked_to_end_is_not_restarted(self):
@@ -311,11 +311,11 @@ class Job(unittest.TestCase):
             state, actions = self.after(*before + [job.Request(TERMINATED)], restarts=1)
             self.assertEqual((state.stopped, actions[-1]), (True, job.CLEAN))
             self.assertNotIn(job.START, actions)
-            self.assertNotIn("fault", state.result)
+            self.assertNotIn("reason", state.result)
             self.assertEqual(len(state.result["exits"]), 2)
             # the last attempt did not end the job
             state = self.after(*before + [job.Request(ENGINE)], restarts=1)[0]
-            self.assertEqual((state.stopped, state.result["fault"], state.result["exits"]), (False, job.ENGINE_FAULT, []))
+            self.assertEqual((state.stopped, state.result["reason"], state.result["exits"]), (False, job.faults.CONTAINER_STOPPED, []))
             self.assertEqual(state.result["silent"], [])
         # requested while the ranks ended
         state = self.after(attempt(failed=[7]), reaped(100, TERMINATED, failed=[7]), job.Request(TERMINATED), restarts=1)[0]
@@ -349,7 +349,7 @@ class Job(unittest.TestCase):
         self.assertEqual(self.after(*waiting + [present(700, 2), job.Tick(700)], elastic=True)[1][2:], [job.RECORD_CHANGE, job.START])
         state, actions = self.after(*waiting + [present(700.1, 1, silent=["b"])], elastic=True)
         self.assertEqual((state.stopped, state.result["launcher"], state.result["silent"]), (False, 1, ["b"]))
-        self.assertEqual((state.result["fault"], state.result["exits"]), ("it had fewer than 2 ranks for 600 s", []))
+        self.assertEqual((state.result["reason"], state.result["exits"]), (job.faults.too_few_ranks(2, 600), []))
         self.assertEqual(actions[-1], job.CLEAN)
         # each record says why, and for how long the job waits
         regrouping, limits = self.after(*change, elastic=True)[0], job.Limits(30, 2, 0, job.Elastic(2, 600))
@@ -363,7 +363,7 @@ class Job(unittest.TestCase):
         self.assertEqual(self.after(attempt(waited=600), elastic=True), (job.Running(0), []))
         ends = attempt(waited=600.1), reaped(code=143)
         state, actions = self.after(*ends, elastic=True)
-        self.assertEqual((state.stopped, state.result["fault"]), (False, "it had fewer than 2 ranks for 600 s"))
+        self.assertEqual((state.stopped, state.result["reason"]), (False, job.faults.too_few_ranks(2, 600)))
         self.assertEqual(actions, [job.END_ATTEMPT])
         self.assertIsInstance(self.after(*ends, elastic=True, restarts=3)[0], job.Ended)
         self.assertEqual(self.after(attempt(waited=9000)), (job.Running(0), []), "it is not elastic")
@@ -381,14 +381,14 @@ class Job(unittest.TestCase):
         lost = reaped(code=137, kept=True, silent=["b"], exits=[failed])
         self.assertIsInstance(self.after(attempt(code=137), lost, elastic=True)[0], job.Regrouping)
         # Horovod has said why it ended the job: its limit of changes
-        lost.outcome["fault"] = "the limit of 3 resets"
+        lost.outcome["reason"] = "the limit of 3 resets"
         self.assertIsInstance(self.after(attempt(code=137), lost, elastic=True)[0], job.Ended)
 
     def test_a_stop_while_an_elastic_job_chooses_its_nodes(self):
         change = [attempt(changed=True), reaped(100, code=143)]
         for before in (change, change + [present(101, 1)], change + [present(101, 2)]):
             self.assertEqual(self.end(*before + [job.Request(TERMINATED)], elastic=True), (True, None, None))
-            self.assertEqual(self.end(*before + [job.Request(ENGINE)], elastic=True), (False, 1, job.ENGINE_FAULT))
+            self.assertEqual(self.end(*before + [job.Request(ENGINE)], elastic=True), (False, 1, job.faults.CONTAINER_STOPPED))
         # it was requested during the last query
         self.assertEqual(self.end(*change + [present(701, 1, TERMINATED)], elastic=True), (True, 1, None))
 

@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Job, Method, Spec, each_launcher, host};
+use hvdctl::model::fault::Fault;
 use hvdctl::record::JobState;
 use rustix::process::Signal;
 
@@ -165,7 +166,7 @@ fn too_few_nodes_end_an_elastic_job_after_its_time() {
         cluster.worker.signal(Signal::KILL);
         let end = job.end();
         assert_eq!(end.ending.state(), JobState::Failed, "{}", end.all);
-        assert_eq!(end.ending.fault.as_deref(), Some("it had fewer than 2 ranks for 1 s"), "{}", end.all);
+        assert_eq!(end.ending.fault, Some(Fault::TooFewRanks { ranks: 2, seconds: 1 }), "{}", end.all);
         let [waits] = &end.restarts()[..] else { panic!("{:?}", end.restarts()) };
         assert!(waits.ends_with("; the job has 1 of 2 ranks and waits 1 s for more"), "{waits}");
     });
@@ -197,8 +198,7 @@ fn an_elastic_job_that_the_engine_stops_while_it_waits_for_nodes_has_failed() {
         assert_eq!(job.wait(), 1);
         let ending = job.ending();
         assert_eq!((ending.state(), ending.launcher), (JobState::Failed, Some(1)), "{ending:?}");
-        let fault = ending.fault.unwrap_or_default();
-        assert!(fault.starts_with("its launcher's container was stopped"), "{fault}");
+        assert_eq!(ending.fault, Some(Fault::ContainerStopped));
     });
 }
 
@@ -313,7 +313,7 @@ fn a_job_with_too_few_ranks_waits_in_place_for_its_time() {
     cluster.worker.signal(Signal::KILL);
     assert_eq!(job.wait(), 1);
     let ending = job.ending();
-    assert_eq!(ending.fault.as_deref(), Some("it had fewer than 2 ranks for 2 s"), "{ending:?}");
+    assert_eq!(ending.fault, Some(Fault::TooFewRanks { ranks: 2, seconds: 2 }), "{ending:?}");
     assert_eq!((ending.state(), job.lines(0).len()), (JobState::Failed, 1), "{ending:?}");
 }
 

@@ -21,6 +21,7 @@ use crate::launch::env_file::environment;
 use crate::launch::placement::{Placement, Share};
 use crate::launch::programs::{self, ALLOCATION, REMOTE_SHELL_OF_SLURM, command};
 use crate::launch::{self, LaunchRequest, Launcher};
+use crate::model::fault::Fault;
 use crate::model::launcher::LauncherName;
 use crate::node::gpus::GpuRequest;
 use crate::random;
@@ -215,7 +216,7 @@ impl BatchJob {
         }
         // its environment may be secret
         let _ = end_ranks(&self.cluster, &self.id, login).await;
-        let fault = Some(format!("not submitted: {error}"));
+        let fault = Some(Fault::NotSubmitted { error: error.to_string() });
         let stopped = matches!(error, Error::Signal(_));
         let never = JobResult { ended: now(), stopped, launcher: Some(1), fault, ..JobResult::default() };
         if let Ok(result) = stored::write_checked("result.json", &never) {

@@ -18,6 +18,7 @@ import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 os.environ["HVDCTL_NODE"] = ""  # this runs on the first node, whatever nodes an earlier allocation had (here.py)
+import faults  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
 from here import PROGRAMS  # noqa: E402
@@ -32,6 +33,10 @@ PLACED = {"is_placed": True}  # record/mod.rs
 SUPERVISOR = os.path.join(PROGRAMS, "job_supervisor.py")
 SIOCGIFADDR = 0x8915  # asks for the address of an interface
 LIMIT = 60  # seconds for Slurm to start a program on every node
+
+
+class NotShared(RuntimeError):
+    """The nodes do not all find the job's directory."""
 
 
 def per_node(text):
@@ -101,7 +106,7 @@ def addresses(nodes):
     lines = asked.stdout.decode(errors="replace").splitlines()
     found = dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address "))
     if asked.returncode or len(found) < len(nodes):
-        raise RuntimeError("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
+        raise NotShared("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
             os.environ["SLURM_JOB_NODELIST"], os.path.abspath(__file__), " ".join(lines[-3:])))
     return found
 
@@ -248,8 +253,9 @@ def note_end():
 def report(ranks, error):
     """Records that the job has failed before its ranks were started."""
     message = str(error) or type(error).__name__
+    fault = faults.not_shared(message) if isinstance(error, NotShared) else faults.not_allocated(message)
     form = json.loads(files.read("launch.json").decode())["format"]
-    files.write_json("result.json", {"format": form, "ended": time.time(), "launcher": 1, "ranks": ranks, "fault": message})
+    files.write_json("result.json", {"format": form, "ended": time.time(), "launcher": 1, "ranks": ranks, "reason": fault})
 
 
 def main():

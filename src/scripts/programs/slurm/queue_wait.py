@@ -7,12 +7,13 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import faults  # noqa: E402
 import files  # noqa: E402
 from here import PROGRAMS  # noqa: E402
 
 PAUSE = 0.1  # seconds
-ENDS = {"TIMEOUT": "Slurm's time limit was reached", "DEADLINE": "Slurm's time limit was reached",
-        "NODE_FAIL": "a node of its allocation failed", "BOOT_FAIL": "Slurm could not start its nodes"}
+ENDS = {"TIMEOUT": faults.TIME_LIMIT, "DEADLINE": faults.TIME_LIMIT, "NODE_FAIL": faults.NODE_FAILED,
+        "BOOT_FAIL": faults.NODES_NOT_STARTED}
 asked = []
 
 
@@ -28,7 +29,7 @@ def wait():
 
 def record(launch, ranks, stopped, fault):
     result = {"format": launch["format"], "ended": time.time(), "launcher": None if stopped else 1, "stopped": stopped,
-              "ranks": ranks, "fault": fault}
+              "ranks": ranks, "reason": fault}
     files.write_json("result.json", result)
 
 
@@ -48,11 +49,11 @@ def main():
     ranks = sum(share["ranks"] for share in json.loads(files.read("job.json").decode())["placement"]["shares"])
     allocation = wait()
     if allocation is None:
-        record(launch, ranks, True, "it was still in Slurm's queue")
+        record(launch, ranks, True, faults.ENDED_IN_QUEUE)
         return 0
     if "shares" not in allocation:
-        fault = allocation["why"] or ENDS.get(allocation["end"])
-        record(launch, ranks, not fault, fault or "it was cancelled in Slurm's queue (scancel)")
+        fault = faults.not_allocated(allocation["why"]) if allocation["why"] else ENDS.get(allocation["end"])
+        record(launch, ranks, not fault, fault or faults.CANCELLED_IN_QUEUE)
         return 0
     files.write_json("launch.json", with_nodes(launch, allocation["shares"]))
     os.execvp(sys.executable, [sys.executable, os.path.join(PROGRAMS, "job_supervisor.py")])

@@ -4,13 +4,13 @@ launcher may start ranks as often as it likes: only what ends an attempt is deci
 import collections
 import signal
 
+import faults
+
 BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
-ENGINE_FAULT = "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down"
 TIME_LIMIT = signal.SIGUSR2  # what Slurm sends some time before the end of the allocation (runtime/slurm.rs)
 # in the place of the signal with which Slurm takes the allocation away
 PREEMPTED, NODE_LOST = signal.SIGRTMIN, signal.SIGRTMIN + 1
-FAULTS = {BY_ENGINE: ENGINE_FAULT, TIME_LIMIT: "Slurm's time limit was reached", PREEMPTED: "Slurm preempted it for another job",
-          NODE_LOST: "a node of its allocation failed"}
+FAULTS = {BY_ENGINE: faults.CONTAINER_STOPPED, TIME_LIMIT: faults.TIME_LIMIT, PREEMPTED: faults.PREEMPTED, NODE_LOST: faults.NODE_FAILED}
 
 # Why an attempt ends.
 EXITED = "exited"  # the launcher has exited
@@ -28,7 +28,7 @@ Elastic = collections.namedtuple("Elastic", "min_ranks timeout")
 
 # The states. `failures`: of attempts so far; `result`: of the last attempt.
 Running = collections.namedtuple("Running", "failures")
-# What is left of the attempt is ended. `fault`: as text; `may_restart`: whether there may be another attempt.
+# What is left of the attempt is ended. `fault`: as in faults.py; `may_restart`: whether there may be another attempt.
 Ending = collections.namedtuple("Ending", "failures why fault changed may_restart")
 Pausing = collections.namedtuple("Pausing", "failures result until")
 # The nodes of an elastic job are chosen. `waits`: whether there were too few.
@@ -38,10 +38,10 @@ Starting = collections.namedtuple("Starting", "failures result")
 Ended = collections.namedtuple("Ended", "result stopped")
 
 # The observations. `signals`: those that requested the end, in order; `code`: the launcher's exit code, None while it runs; `failed`: the
-# exit codes of ranks that failed; `missing`: where ranks have not started, as text; `waited`: for how many seconds the ranks that were
+# exit codes of ranks that failed; `missing`: the fault if ranks have not started in time; `waited`: for how many seconds the ranks that were
 # kept have waited for others.
 Attempt = collections.namedtuple("Attempt", "signals code failed changed missing waited")
-# The attempt has ended on all nodes. `outcome`: what they reported, with a `fault` if the launcher has ended the job for a reason of its
+# The attempt has ended on all nodes. `outcome`: what they reported, with a `reason` (faults.py) if the launcher has ended the job for a reason of its
 # own; `ranks`: how many it had; `pause`: that before another one; `kept`:
 # whether its launcher was to keep the ranks, and may be started again to do that.
 Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause kept")
@@ -97,7 +97,7 @@ def exit_code(result, stopped, ranks):
 
 
 def shortage(limits):
-    return "it had fewer than %d ranks for %d s" % (limits.elastic.min_ranks, limits.elastic.timeout)
+    return faults.too_few_ranks(limits.elastic.min_ranks, limits.elastic.timeout)
 
 
 def has_ended(outcome):
@@ -134,7 +134,7 @@ def conclude(state, observed, limits):
     """Decides what follows an attempt."""
     code = observed.failed[0] if observed.failed else observed.code
     result = dict(observed.outcome, launcher=code)
-    stopped, fault = state.why == REQUESTED, state.fault or result.get("fault")
+    stopped, fault = state.why == REQUESTED, state.fault or result.get("reason")
     if observed.signals and code == 0 and not state.may_restart and not fault and not succeeded(result, observed.ranks):
         # its ranks were ended together with it: 0 is no exit code of theirs
         fault = fault_of(observed.signals)
@@ -142,12 +142,12 @@ def conclude(state, observed, limits):
     if stopped or state.why == CHANGED:
         result["launcher"] = None
     if fault and not stopped:
-        result.update(launcher=1, fault=fault)
+        result.update(launcher=1, reason=fault)
     if not state.may_restart:
         return Ended(result, stopped), []
     if succeeded(result, observed.ranks):
         return Ended(result, stopped), [(CLEAN,)]
-    if "fault" in observed.outcome:
+    if "reason" in observed.outcome:
         return Ended(result, stopped), [(CLEAN,)]
     if limits.elastic:
         # a rank that has ended, even with 0, lets Horovod's driver end the others
@@ -166,10 +166,10 @@ def conclude(state, observed, limits):
 def stop(state, observed, _limits):
     """Ends the job between two attempts."""
     fault = fault_of(observed.signals)
-    result = {name: value for name, value in state.result.items() if name != "fault"}
+    result = {name: value for name, value in state.result.items() if name != "reason"}
     if fault:
         # the last attempt did not end the job; its result is in attempts.json
-        result.update(launcher=1, fault=fault, exits=[], hung=[], silent=[], silence={})
+        result.update(launcher=1, reason=fault, exits=[], hung=[], silent=[], silence={})
     return Ended(result, not fault), [(CLEAN,)]
 
 
@@ -185,7 +185,7 @@ def regroup(state, observed, limits):
     actions = [] if state.waits else [(RECORD_CHANGE, reasons, limits.elastic.timeout)]
     if observed.now <= state.until:
         return state._replace(waits=True), actions
-    result = dict(state.result, launcher=1, fault=shortage(limits), exits=[], hung=[], silent=observed.silent)
+    result = dict(state.result, launcher=1, reason=shortage(limits), exits=[], hung=[], silent=observed.silent)
     if observed.signals:
         state, more = stop(state._replace(result=result), observed, limits)
         return state, actions + more

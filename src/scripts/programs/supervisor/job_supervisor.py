@@ -21,6 +21,7 @@ import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import allocation  # noqa: E402
+import faults  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
 import hosts  # noqa: E402
@@ -173,10 +174,10 @@ class JobSupervisor:
         if self.signals or attempt.launcher.code or attempt.failed:
             self.follow_allocation()
         missing = ", ".join(attempt.check.missing.values())
-        missing = missing and "not all ranks had started within %d s: %s" % (self.launch["start_timeout"], missing)
+        missing = missing and faults.not_started(self.launch["start_timeout"], missing)
         waited = attempt.driver.waited() if attempt.driver else 0
         if self.is_taken:
-            return job_state.Attempt(self.signals[:], None, [], False, "", 0)
+            return job_state.Attempt(self.signals[:], None, [], False, None, 0)
         return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing, waited)
 
     def follow_launcher(self):
@@ -266,7 +267,7 @@ class JobSupervisor:
             self.attempt.outcome.update(silent=[], silence={})
         error = driver and driver.error()
         if error:
-            self.attempt.outcome["fault"] = error
+            self.attempt.outcome["reason"] = faults.of_driver(error)
 
     def observe_end(self):
         attempt = self.attempt
@@ -274,7 +275,7 @@ class JobSupervisor:
             self.follow_failures()
         pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
         is_frequent = roster.are_too_many(self.losses, time.monotonic())
-        kept = attempt.keeps_ranks() and not is_frequent and "fault" not in attempt.outcome
+        kept = attempt.keeps_ranks() and not is_frequent and "reason" not in attempt.outcome
         return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.outcome,
                                 self.ranks(), pause, kept)
 

@@ -64,8 +64,8 @@ class Job:
             return
         with contextlib.suppress(OSError, ValueError, KeyError):
             form = json.loads(queued.read(os.path.join(self.directory, "launch.json")))["format"]
-            fault = "its launcher's container was removed while it was in Slurm's queue"
-            result = {"format": form, "ended": time.time(), "launcher": 1, "ranks": self.description["ranks"], "fault": fault}
+            fault = {"kind": "container_removed"}  # model/fault.rs
+            result = {"format": form, "ended": time.time(), "launcher": 1, "ranks": self.description["ranks"], "reason": fault}
             queued.put(os.path.join(self.directory, "result.json"), json.dumps(result))
 
     def forget(self):

@@ -1,0 +1,37 @@
+"""What other than a rank ends a job, as result.json has it: a kind with its facts. model/fault.rs has the same kinds, and makes the sentence
+for people."""
+
+
+def fault(kind, **facts):
+    return dict(facts, kind=kind)
+
+
+CONTAINER_STOPPED = fault("container_stopped")
+TIME_LIMIT = fault("time_limit")
+PREEMPTED = fault("preempted")
+NODE_FAILED = fault("node_failed")
+NODES_NOT_STARTED = fault("nodes_not_started")
+CANCELLED_IN_QUEUE = fault("cancelled_in_queue")
+ENDED_IN_QUEUE = fault("ended_in_queue")
+
+
+def not_started(seconds, missing):
+    return fault("not_started", seconds=seconds, missing=missing)
+
+
+def too_few_ranks(ranks, seconds):
+    return fault("too_few_ranks", ranks=ranks, seconds=seconds)
+
+
+def not_allocated(message):
+    return fault("not_allocated", message=message)
+
+
+def not_shared(message):
+    return fault("not_shared", message=message)
+
+
+def of_driver(message):
+    """Why Horovod's elastic driver has ended the job."""
+    # horovod/runner/elastic/constants.py
+    return fault("too_many_changes" if "number of resets" in message else "driver", message=message)
