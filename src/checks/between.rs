@@ -47,7 +47,7 @@ fn versions(cluster: &Cluster, views: &[NodeView<'_>]) -> Vec<Finding> {
         found.extend(compare(Error, what, &version).map(|finding| {
             finding.explain(
                 "ranks with different versions may hang, or compute different results",
-                match cluster.has_engine() {
+                match cluster.can().images {
                     true => "give every node the same image (`hvdctl image push --from NODE`), then `hvdctl up`",
                     false => "`hvdctl env create` makes the same virtualenv on every node",
                 },
@@ -68,8 +68,7 @@ fn versions(cluster: &Cluster, views: &[NodeView<'_>]) -> Vec<Finding> {
         false => compare(Note, "engine", &|view| Some(view.engine_name.with(view.engine?))),
     });
     found.extend(compare(Note, "kernel", &|view| view.details.as_ref()?.kernel.clone()));
-    let what = if cluster.has_engine() { "the image" } else { "the environment of ranks" };
-    found.extend(views.iter().filter_map(|view| image(view, what)));
+    found.extend(views.iter().filter_map(|view| image(view, cluster.can().surroundings)));
     found
 }
 

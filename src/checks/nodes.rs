@@ -41,7 +41,7 @@ const DISK_FOR_IMAGE: u64 = 8 << 30;
 pub(super) fn examine(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = no_place(view).into_iter().chain(has_gpus(view.node, view.facts)).collect();
     if view.engine.is_some() {
-        found.extend(toolkit(view).filter(|_| inventory.cluster.has_engine()));
+        found.extend(toolkit(view).filter(|_| inventory.cluster.can().images));
         found.extend(image(inventory, view));
         found.extend(containers(inventory, view));
     }

@@ -170,7 +170,7 @@ impl LauncherChoice {
     /// A controller for another launcher than `horovodrun`; what only Slurm has.
     pub fn launcher(&self, project: Option<LauncherName>, cluster: &Cluster) -> Result<LauncherName, Error> {
         let launcher = self.launcher.or(project).unwrap_or(cluster.launcher);
-        if launcher == LauncherName::Srun && !cluster.is_scheduled() {
+        if launcher == LauncherName::Srun && cluster.can().choose_nodes {
             let hint = "use --scheduler slurm, or a table [slurm] in the inventory";
             return Err(Error::usage("srun is the launcher of Slurm", hint));
         }

@@ -176,10 +176,10 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
     let asked = now();
     let output = member.transport.script(&script, "read the node state").await?;
     let mut facts = Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now());
-    if !cluster.has_engine() || member.transport.engine_name() == EngineName::Docker {
+    if !cluster.can().images || member.transport.engine_name() == EngineName::Docker {
         facts.cdi = None;
     }
-    if cluster.is_private() {
+    if !cluster.can().root {
         // the script that takes the lease creates the directory of a login, or checks whose it is
         facts.permissions.exposed.retain(|exposed| !exposed.is_creation());
     }

@@ -90,7 +90,7 @@ fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error>
 /// is measured.
 async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context: &Context) -> Result<Network, Error> {
     let Context { target, events, session, .. } = context;
-    let nodes = context.unused().await?;
+    let nodes = context.scheduler().unused().await?;
     let mut warned = Vec::new();
     warn_of_others(&nodes, &mut warned, events);
     if let Some(job) = job {

@@ -1,11 +1,10 @@
 //! What a command works with, and the steps that several commands have in common.
 
-use crate::cluster::each_node::{NodeResults, each_node, unreached};
+use crate::cluster::each_node::{NodeResults, unreached};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
-use crate::cluster::observation::{ObservedNode, observe};
+use crate::cluster::observation::ObservedNode;
 use crate::cluster::session::Session;
-use crate::cluster::shared::find_shared;
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::document::NodeEntry;
@@ -13,7 +12,8 @@ use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::keys::reachability::{FailedLogins, Matrix};
 use crate::launch::env_file::EnvFiles;
-use crate::start::liveness::open_on_each;
+use crate::schedule::Scheduler;
+use crate::start::observe;
 use crate::terminal::{self, Echo};
 use crate::text::nodeset;
 use crate::text::result::ResultText;
@@ -60,6 +60,11 @@ impl Context {
     /// Returns what rooms work with.
     pub fn site(&self) -> Site<'_> {
         Site { target: &self.target, fleet: &self.fleet, session: &self.session, events: &self.events }
+    }
+
+    /// Returns who chooses the nodes of jobs.
+    pub fn scheduler(&self) -> Scheduler<'_> {
+        Scheduler { site: self.site(), is_direct: self.is_direct }
     }
 
     /// Asks before something that cannot be undone. Does not ask without a terminal, or with `-y` or `--json`.
@@ -146,41 +151,15 @@ impl Context {
     /// # Errors
     /// When a node fails, or the command is cancelled.
     pub async fn observe_all(&self, target: &Target, locks: bool, events: &Events) -> Result<Vec<ObservedNode>, Error> {
-        let cancellation = &self.session.cancellation;
-        let members = cancellation.run(self.fleet.all(target, events)).await?;
-        if locks {
-            self.session.lock_all(&members).await?;
-        }
-        let observing = async {
-            let observe = async |member| observe(target.cluster(), member, events).await;
-            // a failure ends the command, before the nodes of the launchers are asked
-            let mut nodes = each_node(members, events, observe).await.all()?;
-            let open = open_on_each(target, &self.fleet, &nodes, events).await?;
-            nodes.iter_mut().zip(open).for_each(|(node, open)| node.open = open);
-            // it writes to the nodes
-            if locks {
-                find_shared(nodes.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
-            }
-            Ok(nodes)
-        };
-        cancellation.run(observing).await
+        observe::observe_all(&self.site(), target, locks, events).await
     }
 
-    /// Observes nodes, without the jobs that have ended meanwhile. A node that cannot be observed does not stop the
-    /// others.
+    /// Observes nodes. A node that cannot be observed does not stop the others.
     ///
     /// # Errors
     /// When the operator's own machine is at fault, or the command is cancelled.
     pub async fn observe_each(&self, nodes: NodeResults<Member>) -> Result<NodeResults<ObservedNode>, Error> {
-        let Context { target, fleet, events, session, .. } = self;
-        let observing = async {
-            let mut observed = nodes.then(events, async |member| observe(target.cluster(), member, events).await).await;
-            let open = open_on_each(target, fleet, &observed.ok, events).await?;
-            observed.ok.iter_mut().zip(open).for_each(|(node, open)| node.open = open);
-            find_shared(observed.ok.iter_mut().map(|node| (&node.member, &mut node.facts)).collect()).await;
-            Ok(observed)
-        };
-        session.cancellation.run(observing).await
+        observe::observe_each(&self.site(), nodes).await
     }
 }
 

@@ -669,7 +669,7 @@ fn jobs_made(all: &mut Made) {
         .map(|(node, speed)| train::dry_run::NodeSpeed { node: node.into(), speed })
         .into();
     let details = train::dry_run::DryRunDetails { cores, speeds, best: Some(choice()) };
-    let dry = train::dry_run::outcome(&command, &placement, |_| "10.0.0.1".into(), &launcher, details);
+    let dry = train::dry_run::placed_outcome(&command, &placement, |_| "10.0.0.1".into(), &launcher, details);
     all.add("train-end/dry", dry);
     all.add("train-end/logs", logs::ended());
 
@@ -711,7 +711,7 @@ fn jobs_made(all: &mut Made) {
         }],
         idle: vec![idle_rank()],
         slurm: None,
-        in_slurm: None,
+        shares_directory: false,
         result: None,
         started: 1_795_262_584.0,
         ended: None,

@@ -15,7 +15,7 @@ use crate::text::nodeset;
 
 /// `image`.
 pub async fn run(command: &Image, context: &Context) -> Result<Outcome, Error> {
-    if !context.target.cluster().has_engine() {
+    if !context.target.cluster().can().images {
         let hint = "what ranks need is installed on the nodes; hvdctl env create makes one virtualenv on all of them";
         return Err(Error::check("the cluster has `runtime = \"process\"`, without containers and images", hint));
     }

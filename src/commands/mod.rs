@@ -2,9 +2,9 @@
 //! `execute` shows its result.
 
 mod about;
-mod allocation;
 mod bench;
 mod best;
+mod check_options;
 mod context;
 mod data;
 mod disconnect;
@@ -25,7 +25,6 @@ mod image;
 mod init;
 mod inventory_file;
 mod job_end;
-mod job_start;
 mod jobs;
 pub mod json;
 mod keys;
@@ -43,7 +42,6 @@ mod set_up;
 mod shell;
 mod slurm;
 mod status;
-mod submit;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -96,7 +94,7 @@ pub async fn run(
     }
     let (target, fleet) = Cancellation::new(&signal).run(target).await?;
     let description = command.description();
-    submit::check_command(target.cluster(), &description)?;
+    target::check_command(target.cluster(), &description)?;
     let Description { locks, signal: policy, .. } = description;
     let Locks { purpose, wait } = locks.unwrap_or_default();
     let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);

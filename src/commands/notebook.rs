@@ -5,8 +5,8 @@ mod again;
 mod end;
 mod page;
 
+use super::check_options::options_of_check;
 use super::image::build::use_image;
-use super::job_start::{self, Allocating};
 use super::{Context, Outcome};
 use crate::cli;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::job::supervision::WatchOptions;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::launch::{self, Launcher, env_file};
 use crate::record::frames::Frame;
-use crate::slurm;
+use crate::schedule::{self, Allocating};
 use crate::start::in_worker::{check_launcher, check_modules};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ProjectRequest, ResourceRequest};
@@ -56,7 +56,8 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     context.target.inventory.cluster.stall_warning = Duration::ZERO;
     let root = project.root.clone();
     let job = job_options(options, launcher, context)?;
-    let mut plan = job_start::plan(project.program(context.target.nodes()), job, Allocating::WhenFree, context).await?;
+    let mut plan =
+        context.scheduler().place(project.program(context.target.nodes()), job, Allocating::WhenFree).await?;
     check(&plan, context).await?;
     let controller = options.launching.controller(context.target.cluster().controller);
     check_by_hand(&plan, launch::launcher(launcher, controller), context).await?;
@@ -74,7 +75,7 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     let (runtime, container) = (observed.runtime.engine.clone(), plan.container.name.clone());
     let page =
         Page { listener, open: options.open, transport: &observed.member.transport, runtime, container, program };
-    let job = async |on_frame: &mut dyn FnMut(&str, &Frame)| job_start::start(&plan, context, on_frame).await;
+    let job = async |on_frame: &mut dyn FnMut(&str, &Frame)| schedule::run(&plan, context.site(), on_frame).await;
     let ended = page.while_open(job, context).await;
     let nodes = plan.hosts.observed().map(|observed| observed.name().to_owned());
     let notebook = EndedNotebook {
@@ -100,7 +101,7 @@ fn job_options(options: &cli::Notebook, by_hand: LauncherName, context: &Context
     launch::launcher(by_hand, controller).check_variables(env.keys().map(String::as_str))?;
     let ranks = options.gpus_per_node.filter(|per_node| *per_node == 0).map(|_| RankCount::exactly(1));
     let verbose = context.verbose;
-    let check = job_start::options_of_check(None, &options.launching, Duration::ZERO, context)?;
+    let check = options_of_check(None, &options.launching, Duration::ZERO, context)?;
     Ok(JobOptions {
         resources: ResourceRequest { ranks, map_by: MapBy::Slot, per_node: options.gpus_per_node },
         launcher: LauncherName::Env,
@@ -116,7 +117,7 @@ fn job_options(options: &cli::Notebook, by_hand: LauncherName, context: &Context
 async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
     let Context { target, events, session, .. } = context;
     let nodes: Vec<_> = plan.hosts.observed().cloned().collect();
-    if !context.is_direct && slurm::is_up(&nodes, target.cluster())? {
+    if context.scheduler().is_queue(&nodes)? {
         return Err(Error::usage(
             "the cluster's own Slurm chooses the nodes of a job, but a notebook needs them at once",
             "bypass it with --scheduler ssh, or end it with hvdctl slurm down",

@@ -19,7 +19,7 @@ pub async fn set_up_first(
     context: &mut Context,
     work: impl Fn(&mut Context) -> Running<'_>,
 ) -> Result<Outcome, Error> {
-    if is_wanted && context.target.cluster().is_scheduled() {
+    if is_wanted && !context.target.cluster().can().workers {
         return Err(Error::usage("--up: Slurm starts what a job needs", "leave out --up"));
     }
     let is_local = context.fleet.is_local();

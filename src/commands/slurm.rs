@@ -11,13 +11,13 @@ use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::{ExecPlace, RemoteProgram, exec};
 use crate::cluster::member::Member;
 use crate::error::Error;
-use crate::slurm::daemons;
+use crate::schedule::queue::daemons;
 use crate::text::quote;
 
 /// Runs a command of the group.
 pub async fn run(command: &Slurm, context: &Context) -> Result<Outcome, Error> {
     let target = &context.target;
-    if !target.cluster().has_engine() {
+    if !target.cluster().can().images {
         let hint = "it needs Docker or Podman on the nodes, and runs jobs in containers";
         return Err(Error::usage("the cluster's own Slurm is for nodes with a container engine", hint));
     }

@@ -1,13 +1,13 @@
 //! The nodes that a command works on: those of an inventory, or this machine alone.
 
 use super::inventory_file::InventoryFile;
-use crate::cli::{Global, NodeUse, Scheduler};
+use crate::cli::{Description, FOR_SLURM, Global, NodeUse, Scheduler};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::operator::host_name;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
-use crate::inventory::Inventory;
+use crate::inventory::{Cluster, Inventory};
 use crate::text::quote;
 use crate::transport::node::{RunAs, Script, TransportKind};
 use crate::transport::sudo::Sudo;
@@ -31,7 +31,7 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
             return Err(Error::usage("--image cannot be used with an inventory", "set cluster.image in the inventory"));
         }
         let inventory = file.load(events)?;
-        let is_scheduled = inventory.cluster.is_scheduled();
+        let is_scheduled = !inventory.cluster.can().choose_nodes;
         if global.scheduler == Some(Scheduler::Slurm) || is_scheduled && global.scheduler.is_none() {
             return under_slurm(inventory.under_slurm(), global, events).await;
         }
@@ -70,6 +70,21 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
     Ok((Target::new(Inventory::local(&name, &image), global.on.as_deref())?, fleet))
 }
 
+/// Checks that a command is also for jobs of a site's Slurm, if that chooses their nodes.
+///
+/// # Errors
+/// One that is about the nodes themselves.
+pub fn check_command(cluster: &Cluster, command: &Description) -> Result<(), Error> {
+    if cluster.can().choose_nodes || command.is_for_slurm {
+        return Ok(());
+    }
+    Err(Error::usage(
+        "this command manages workers, keys, locks or nodes; under Slurm there is nothing to manage, because Slurm starts \
+         what a job needs",
+        format!("use {FOR_SLURM}; or bypass Slurm with --scheduler ssh"),
+    ))
+}
+
 /// Returns the selected nodes of the inventory for a command that contacts none; without an inventory, this machine with
 /// the image that was named.
 ///
@@ -97,7 +112,7 @@ pub async fn also_under_slurm(
     events: &Events,
 ) -> Result<Option<(Target, Fleet)>, Error> {
     if inventory.slurm.is_none()
-        || inventory.cluster.is_scheduled()
+        || !inventory.cluster.can().choose_nodes
         || global.scheduler.is_some()
         || global.on.is_some()
     {

@@ -4,9 +4,8 @@ pub mod dry_run;
 
 use super::best::{BestRequest, on_best};
 use super::fetch::fetch_at_end;
-use super::job_start::Allocating;
 use super::recording::record_job;
-use super::{Context, Outcome, job_end, job_start, submit};
+use super::{Context, Outcome, job_end};
 use crate::cli;
 use crate::cluster::operator::now;
 use crate::cluster::target::Target;
@@ -22,7 +21,7 @@ use crate::launch::{self, env_file};
 use crate::model::launcher::LauncherName;
 use crate::record::JobState;
 use crate::record::outcome::JobOutcome;
-use crate::start::plan::JobPlan;
+use crate::schedule::{Allocating, Plan, check_choice};
 use crate::start::request::{JobOptions, JobProgram, ProjectRequest, ResourceRequest, check_ranks};
 use crate::sync::project::{self, ProjectCommand};
 use crate::worker::image;
@@ -41,11 +40,10 @@ pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome
 /// Returns what `--best` asks for.
 ///
 /// # Errors
-/// Slurm chooses the nodes of its jobs.
+/// As [`check_choice`].
 fn best_request(running: &cli::Running, context: &Context) -> Result<Option<BestRequest>, Error> {
-    if running.best.is_some() && context.target.cluster().is_scheduled() {
-        let hint = "leave out --best; --sbatch=--constraint=… chooses nodes by their features";
-        return Err(Error::usage("--best: Slurm chooses the nodes of a job", hint));
+    if running.best.is_some() {
+        check_choice(context.target.cluster())?;
     }
     Ok(running.best.map(|nodes| BestRequest { nodes, per_node: running.gpus_per_node }))
 }
@@ -115,27 +113,18 @@ async fn launch(
     context: &Context,
 ) -> Result<Outcome, Error> {
     let options = job_options(&start, context)?;
-    if context.target.cluster().is_scheduled() {
-        return under_slurm(program, options, start, context).await;
-    }
     let Start { best, fetch, running, .. } = start;
     let allocating = match best {
         _ if running.dry_run => Allocating::DryRun,
         Some(_) => Allocating::AtOnce,
-        None => Allocating::Queued,
+        None => Allocating::Scheduled,
     };
-    let plan = job_start::plan(program, options, allocating, context).await?;
-    match running.dry_run {
-        true if let Some(queue) = plan.queue => {
-            plan.check(&context.events)?;
-            Ok(submit::dry_run(plan.sbatch(queue)?, &plan.program))
-        }
-        true => dry_run::show(&plan, best, &context.events).await,
-        false => {
-            plan.check_up()?;
-            carry_out(&plan, fetch, context).await
-        }
+    let plan = context.scheduler().plan(program, options, allocating).await?;
+    if running.dry_run {
+        return Ok(dry_run::outcome(&plan.program().command, plan.show(context.site()).await?, best));
     }
+    plan.check_up()?;
+    carry_out(&plan, fetch, context).await
 }
 
 /// Returns how the job is run: what the options say, else what the inventory does.
@@ -168,40 +157,23 @@ fn job_options(start: &Start<'_>, context: &Context) -> Result<JobOptions, Error
     })
 }
 
-/// Submits the job to Slurm, or shows what would be submitted.
-async fn under_slurm(
-    program: impl Future<Output = Result<JobProgram, Error>>,
-    options: JobOptions,
-    Start { fetch, running, .. }: Start<'_>,
-    context: &Context,
-) -> Result<Outcome, Error> {
-    let (batch_job, login) = submit::plan(program, options, context).await?;
-    if running.dry_run {
-        return Ok(submit::dry_run(batch_job.sbatch().to_vec(), &batch_job.program));
-    }
-    let began = now();
-    let ended = submit::carry_out(&batch_job, &login, context).await?;
-    finish(ended, &batch_job.program, &batch_job.options, (fetch, &context.target, began), context).await
-}
-
 /// Starts the planned job and follows it to its end, or until its ranks have started. `fetch`: where its outputs go.
-async fn carry_out(plan: &JobPlan, fetch: Option<&Path>, context: &Context) -> Result<Outcome, Error> {
+async fn carry_out(plan: &Plan, fetch: Option<&Path>, context: &Context) -> Result<Outcome, Error> {
     let events = &context.events;
     let began = now();
-    let ended = job_start::start(plan, context, |_, _| {}).await.inspect_err(|error| {
+    let ended = plan.run(context.site(), &mut |_, _| {}).await.inspect_err(|error| {
         if fetch.is_some() && matches!(error, Error::Signal(_)) {
             events.note(Message::from("the outputs were not fetched").hint("hvdctl fetch"));
         }
     })?;
-    if plan.options.watch.until_started && ended.state == JobState::Running {
+    if plan.options().watch.until_started && ended.state == JobState::Running {
         events.note(format!(
             "the job continues: follow it with hvdctl attach {0}, stop it with hvdctl stop {0}",
             ended.id
         ));
     }
-    // the launcher's node may not be selected
-    let of_job = context.target.only(plan.hosts.observed().map(|observed| observed.name().to_owned()));
-    finish(ended, &plan.program, &plan.options, (fetch, &of_job, began), context).await
+    let of_job = plan.target(&context.target);
+    finish(ended, plan.program(), plan.options(), (fetch, &of_job, began), context).await
 }
 
 /// Returns the result of a job that has ended or goes on. Its outputs go into the directory `fetch`, from the nodes of

@@ -3,11 +3,10 @@
 pub mod document;
 
 use super::Outcome;
+use super::check_options::options_of_check;
 use super::context::{Context, login_table};
-use super::job_start::{self, Allocating};
 use super::rank_output::RankOutput;
 use super::recording::record;
-use super::submit;
 use crate::checks::verify::{RankReport, RankRow};
 use crate::cli::Verify;
 use crate::cluster::each_node::all;
@@ -20,13 +19,14 @@ use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
 use crate::record::outcome::JobOutcome;
 use crate::runtime::container::ContainerSummary;
+use crate::schedule::{Allocating, Plan};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ResourceRequest};
 use crate::text::nodeset;
 use crate::text::result::ResultText;
 use crate::text::table::{Table, cell, detail, id, key, text};
 use crate::text::units::count;
-use crate::verify::gpus::{ExaminedGpus, examine_gpus, gpus_unknown, lacks_gpus};
+use crate::verify::gpus::{examine_gpus, gpus_unknown, lacks_gpus};
 use crate::verify::ranks::{VerifyLine, VerifyScope};
 use crate::verify::verdict::{VerifyJob, VerifyMeasurement, VerifyVerdict};
 use crate::worker::logins;
@@ -36,49 +36,31 @@ use std::time::Duration;
 /// `verify`.
 pub async fn run(options: Verify, context: &Context) -> Result<Outcome, Error> {
     let scope = VerifyScope { full: options.full, minimum: context.target.inventory.bench.min_busbw };
-    if context.target.cluster().is_scheduled() {
-        return under_slurm(&options, scope, context).await;
-    }
     let plan = plan(&options, scope, context).await?;
-    check_up(&plan)?;
+    plan.known().map_or(Ok(()), check_up)?;
     let measured = measure(&plan, scope, context).await?;
-    let observed = plan.hosts.observed().chain(&plan.others);
+    let observed = plan.known().into_iter().flat_map(|plan| plan.hosts.observed().chain(&plan.others));
     let nodes: Vec<(Node, Facts)> =
         observed.map(|observed| (observed.member.node.clone(), observed.facts.clone())).collect();
-    let verdict = VerifyVerdict::new(&nodes, plan.options.bind, scope, measured);
+    let verdict = VerifyVerdict::new(&nodes, plan.options().bind, scope, measured);
     verdict.notes.iter().for_each(|note| context.events.note(note));
     record(context, verdict.recorded.clone()).await;
-    Ok(show(scope, plan.options.controller, verdict))
-}
-
-/// Submits the job to Slurm, which places its ranks, and judges what they report.
-async fn under_slurm(options: &Verify, scope: VerifyScope, context: &Context) -> Result<Outcome, Error> {
-    let job = options_of_job(options, context)?;
-    let program = scope.program(job.launcher, job.controller);
-    let (batch_job, login) = submit::plan(async { Ok(program) }, job, context).await?;
-    let mut output = RankOutput::new();
-    let ended = submit::run(&batch_job, &login, context, &mut |node, frame| output.take(node, frame)).await?;
-    let failure = output.failure(&ended, &context.events);
-    let job = Some(VerifyJob { ended, failure, lines: output.reports });
-    let measured = VerifyMeasurement { logins: None, job, gpus: ExaminedGpus::default() };
-    let verdict = VerifyVerdict::new(&[], batch_job.options.bind, scope, measured);
-    verdict.notes.iter().for_each(|note| context.events.note(note));
-    Ok(show(scope, batch_job.options.controller, verdict))
+    Ok(show(scope, plan.options().controller, verdict))
 }
 
 /// Returns how the job is run.
 fn options_of_job(options: &Verify, context: &Context) -> Result<JobOptions, Error> {
     let limit = Duration::from_secs(options.timeout);
-    let job = job_start::options_of_check(options.np, &options.launching, limit, context)?;
+    let job = options_of_check(options.np, &options.launching, limit, context)?;
     let resources = ResourceRequest { map_by: options.map_by, ..job.resources };
     Ok(JobOptions { resources, bind: options.bind.or(job.bind), ..job })
 }
 
 /// Plans the job. If that fails because of the GPUs of nodes, it is recorded there.
-async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result<JobPlan, Error> {
+async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result<Plan, Error> {
     let job = options_of_job(options, context)?;
     let program = scope.program(job.launcher, job.controller);
-    let planned = job_start::plan(async { Ok(program) }, job, Allocating::Queued, context).await;
+    let planned = context.scheduler().plan(async { Ok(program) }, job, Allocating::Scheduled).await;
     if let Err(error) = &planned {
         record(context, of_stopped(&gpus_unknown(error))).await;
     }
@@ -107,10 +89,12 @@ fn check_up(plan: &JobPlan) -> Result<(), Error> {
 }
 
 /// Examines the GPUs while the workers log in to each other and the ranks run.
-async fn measure(plan: &JobPlan, scope: VerifyScope, context: &Context) -> Result<VerifyMeasurement, Error> {
+async fn measure(plan: &Plan, scope: VerifyScope, context: &Context) -> Result<VerifyMeasurement, Error> {
     let Context { events, session, .. } = context;
-    let examining =
-        async { Ok(session.cancellation.run(async { Ok(examine_gpus(plan, scope.full).await) }).await.ok()) };
+    let examining = async {
+        let Some(plan) = plan.known() else { return Ok(None) };
+        Ok(session.cancellation.run(async { Ok(examine_gpus(plan, scope.full).await) }).await.ok())
+    };
     // why a node lacks GPUs may be seen in the health of the others
     let launching = async {
         match launch(plan, context).await {
@@ -141,10 +125,10 @@ async fn measure(plan: &JobPlan, scope: VerifyScope, context: &Context) -> Resul
 type Launched = (Option<Matrix>, Option<(JobOutcome, RankOutput<VerifyLine>)>);
 
 /// Tries the logins between the workers, and runs the job if they are good.
-async fn launch(plan: &JobPlan, context: &Context) -> Result<Launched, Error> {
-    let logins = match plan.hosts.others.as_slice() {
-        [] => None,
-        _ => Some(check_logins(plan, context).await?),
+async fn launch(plan: &Plan, context: &Context) -> Result<Launched, Error> {
+    let logins = match plan.known().filter(|plan| !plan.hosts.others.is_empty()) {
+        Some(plan) => Some(check_logins(plan, context).await?),
+        None => None,
     };
     if let Some(matrix) = logins.as_ref().filter(|matrix| !matrix.is_good()) {
         if let Some(hint) = matrix.hint(context.target.cluster().port) {
@@ -153,7 +137,7 @@ async fn launch(plan: &JobPlan, context: &Context) -> Result<Launched, Error> {
         return Ok((logins, None));
     }
     let mut output = RankOutput::new();
-    let ended = job_start::start(plan, context, |node, frame| output.take(node, frame)).await?;
+    let ended = plan.run(context.site(), &mut |node, frame| output.take(node, frame)).await?;
     Ok((logins, Some((ended, output))))
 }
 

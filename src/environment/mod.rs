@@ -30,7 +30,7 @@ impl EnvPlace {
     /// # Errors
     /// If its ranks are in containers, which have an image.
     pub fn of(cluster: &Cluster) -> Result<EnvPlace, Error> {
-        if cluster.has_engine() {
+        if cluster.can().images {
             return Err(Error::usage(
                 "virtualenvs are for nodes without containers, but the inventory has runtime = \"container\"",
                 "containers get packages from their image: use `setup` in a project's hvdctl.toml (hvdctl image \

@@ -249,7 +249,7 @@ impl PodParts {
 /// # Errors
 /// Ranks that are processes.
 pub(super) fn check_runtime(request: &ExportRequest<'_>) -> Result<(), Error> {
-    match request.inventory.cluster.has_engine() {
+    match request.inventory.cluster.can().images {
         true => Ok(()),
         false => Err(Error::usage(
             "the ranks of this inventory are processes without a container, but a pod needs an image",

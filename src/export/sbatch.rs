@@ -10,7 +10,7 @@ use crate::inventory::{Controller, Gpus, LauncherName, Node, Slurm};
 use crate::launch::placement::MapBy;
 use crate::launch::{self, open_mpi::time_to_end};
 use crate::node::network::known_slots;
-use crate::start::slurm::options::options;
+use crate::schedule::slurm::options::options;
 use crate::text::quote;
 use crate::text::units::count;
 
@@ -44,7 +44,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let mut missing = missing(request, OtherScheduler::Slurm)?;
     if !is_of_slurm {
         slurm.gres = slurm.gres.or_else(|| gpus(request).map(|gpus| format!("gpu:{gpus}")));
-        if cluster.has_engine() {
+        if cluster.can().images {
             missing.push(format!(
                 "cluster.image {}: Slurm starts processes; for a container, put apptainer exec --nv IMAGE before the command",
                 quote::readable(&cluster.image)

@@ -1,8 +1,9 @@
 //! Where things lie on the nodes, for what runs there: in containers, or as processes of the login.
 
+use super::Cluster;
 use super::check::STATE_DIR;
 use super::reader::Section;
-use super::{Cluster, RuntimeChoice};
+use crate::model::ability::Abilities;
 use crate::paths::{CONTAINER_RUN, CONTAINER_SSH, DATA, WORKSPACE};
 use serde_json::{Map, Value};
 use toml::de::DeValue;
@@ -43,8 +44,8 @@ impl Layout {
 impl Cluster {
     /// Returns where the programs of the worker or launcher with this name find things.
     pub fn layout(&self, name: &str) -> Layout {
-        match self.runtime {
-            RuntimeChoice::Container => Layout {
+        match self.can().mounts {
+            true => Layout {
                 keys: CONTAINER_SSH.into(),
                 workspace: WORKSPACE.into(),
                 data: DATA.into(),
@@ -53,7 +54,7 @@ impl Cluster {
                 programs: CONTAINER_RUN.into(),
                 own_hosts: true,
             },
-            RuntimeChoice::Process | RuntimeChoice::Slurm => Layout {
+            false => Layout {
                 keys: self.ssh_dir.clone(),
                 workspace: format!("{}/{name}/workspace", self.run_dir()),
                 data: self.data_dir.clone(),
@@ -66,24 +67,14 @@ impl Cluster {
         }
     }
 
-    /// Returns whether hvdctl's directories on the nodes are the login's, in one that it creates for itself.
-    pub fn is_private(&self) -> bool {
-        self.runtime != RuntimeChoice::Container
-    }
-
-    /// Returns whether jobs are submitted to Slurm.
-    pub fn is_scheduled(&self) -> bool {
-        self.runtime == RuntimeChoice::Slurm
-    }
-
-    /// Returns whether the nodes have a container engine, and with it images and the directories that containers mount.
-    pub fn has_engine(&self) -> bool {
-        self.runtime == RuntimeChoice::Container
+    /// Returns what hvdctl can do on the cluster's nodes.
+    pub fn can(&self) -> &'static Abilities {
+        self.runtime.abilities()
     }
 
     /// Returns where the ranks of all nodes find this project, if that is not where containers mount it.
     pub fn project_directory(&self, project: &str) -> Option<String> {
-        (!self.has_engine()).then(|| format!("{}/{project}", self.projects_dir))
+        (!self.can().mounts).then(|| format!("{}/{project}", self.projects_dir))
     }
 
     /// Returns the directory of the cluster's own Slurm: next to that of the keys.
@@ -104,7 +95,7 @@ impl Cluster {
 
     /// With processes of the login, sets the directories that the inventory does not give.
     pub(super) fn place_state(&mut self, is_given: impl Fn(&str) -> bool) {
-        if self.runtime == RuntimeChoice::Container {
+        if self.can().root {
             return;
         }
         let state = self.state_dir();
@@ -151,12 +142,10 @@ pub(super) fn check_cluster(section: &Section<'_>, values: &Map<String, Value>) 
 
 /// Reports fields of a node or of `[defaults]` that do not fit the cluster's runtime.
 pub(super) fn check_node(section: &Section<'_>, cluster: &Cluster) {
-    match cluster.runtime {
-        RuntimeChoice::Process | RuntimeChoice::Slurm => refuse(section, &OF_A_NODES_CONTAINERS),
-        RuntimeChoice::Container if is_given(section, "activate") && section.values.contains_key("activate") => {
-            section.fault("activate", "only with `runtime = \"process\"`; what containers need is in their image");
-        }
-        RuntimeChoice::Container => {}
+    if !cluster.can().images {
+        refuse(section, &OF_A_NODES_CONTAINERS);
+    } else if is_given(section, "activate") && section.values.contains_key("activate") {
+        section.fault("activate", "only with `runtime = \"process\"`; what containers need is in their image");
     }
 }
 

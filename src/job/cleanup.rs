@@ -7,7 +7,6 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::model::fault::Fault;
-use crate::model::queue::QueueEnd;
 use crate::node::facts::Facts;
 use crate::record::{JobResult, stored};
 use crate::runtime::Runtime;
@@ -31,8 +30,8 @@ pub const END: &str = concat!(
 const OUTSIDE: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/outside.sh"));
 const RESULT: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/result.sh"));
 
-/// The most logs of a job under Slurm that are followed: a program on the login node follows each.
-const MOST_LOGS_OF_SLURM: usize = 100;
+/// The most logs in a shared directory that are followed: a program on the login node follows each.
+const MOST_LOGS: usize = 100;
 
 /// An operation, for messages.
 const READ_RESULT: &str = "read the result of the job";
@@ -62,8 +61,8 @@ pub struct JobNodes<'a> {
     pub launcher: Member,
     /// The other nodes.
     pub others: Vec<Member>,
-    /// Whether they are nodes of Slurm, which share the directories of hvdctl.
-    pub in_slurm: bool,
+    /// Set if all nodes share the directories of hvdctl, and are reached through one of them.
+    pub shares_directory: bool,
 }
 
 impl JobNodes<'_> {
@@ -73,7 +72,7 @@ impl JobNodes<'_> {
             true => member,
             false => member.reconnected().await.unwrap_or(member),
         };
-        if self.in_slurm {
+        if self.shares_directory {
             self.launcher = again(self.launcher.clone()).await;
             self.others.iter_mut().for_each(|other| *other = self.launcher.of_slurm(&other.node.name));
             return;
@@ -89,11 +88,11 @@ impl JobNodes<'_> {
     /// If they are too many.
     pub fn check_logs(&self) -> Result<(), Error> {
         let nodes = self.members().count();
-        if !self.in_slurm || nodes <= MOST_LOGS_OF_SLURM {
+        if !self.shares_directory || nodes <= MOST_LOGS {
             return Ok(());
         }
         Err(Error::check(
-            format!("job {} has {nodes} nodes, but hvdctl shows the output of at most {MOST_LOGS_OF_SLURM}", self.id),
+            format!("job {} has {nodes} nodes, but hvdctl shows the output of at most {MOST_LOGS}", self.id),
             format!("the logs are in {}/{} of the login node", self.cluster.jobs_dir, self.id),
         ))
     }
@@ -111,29 +110,15 @@ impl JobNodes<'_> {
         let containers = engine.containers().await?;
         let container = launchers(&self.cluster.name, &containers)
             // how Slurm has ended a job is known from what is there of it
-            .find(|container| (container.state.is_up() || self.in_slurm) && container.job() == Some(self.id));
+            .find(|container| (container.state.is_up() || self.shares_directory) && container.job() == Some(self.id));
         let container = container.map_or_else(|| format!("ended-{}", self.id), |container| container.id.clone());
         Ok((engine, container))
-    }
-
-    /// Returns what the launcher's container of a job under Slurm has printed last, which is why its ranks were not
-    /// started: a line of `activate` that fails, for example.
-    pub async fn last_words(&self, engine: &Runtime, container: &str) -> Option<String> {
-        let text = if self.in_slurm { engine.last_lines(container, 5).await.ok()? } else { return None };
-        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
-    }
-
-    /// Returns how Slurm has ended a job that recorded no result; `None` if it has not, or does not know. `container`:
-    /// that of the launcher; `started`: how many ranks had started.
-    pub async fn end_in_slurm(&self, engine: &Runtime, container: &str, started: u32) -> Option<QueueEnd> {
-        let containers = if self.in_slurm { engine.containers().await.ok()? } else { return None };
-        containers.into_iter().find(|one| one.id == container)?.queue?.end(started)
     }
 
     /// Ends what is left of the job on every node, and removes its containers. Failures are reported as warnings.
     /// Returns the names of the nodes that did not answer.
     pub async fn clean_up(&self, events: &Events) -> Vec<String> {
-        let members = if self.in_slurm { vec![&self.launcher] } else { self.members().collect() };
+        let members = if self.shares_directory { vec![&self.launcher] } else { self.members().collect() };
         self.clean_up_on(members, events).await
     }
 
@@ -258,7 +243,7 @@ async fn remove_containers(cluster: &Cluster, id: &str, member: &Member) -> Resu
     }
     // what processes of the login have written outside the project stays where it is
     let mut outside = BTreeSet::new();
-    if cluster.has_engine() {
+    if cluster.can().images {
         let script = Script::new(OUTSIDE).with("jobs_dir", &cluster.jobs_dir);
         let listed = member.transport.script(&script, "find the files that jobs wrote outside the mounts").await?;
         outside = Facts::parse(&String::from_utf8_lossy(&listed)).jobs.outside;
@@ -294,7 +279,7 @@ mod tests {
         let kind = TransportKind::Scripted(nodes.clone());
         let transport = Arc::new(Transport::open_as_login(&cluster, &hosts[0], kind).await.unwrap());
         let launcher = Member::new(hosts.remove(0), transport);
-        let job = JobNodes { cluster: &cluster, id: "run-1", launcher, others: Vec::new(), in_slurm: false };
+        let job = JobNodes { cluster: &cluster, id: "run-1", launcher, others: Vec::new(), shares_directory: false };
         assert_eq!(job.launcher_container().await.unwrap().1, "ended-run-1");
         let labels = [("hvdctl.cluster", cluster.name.as_str()), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
         nodes.edit("node1", |state| state.add("hmaster", &labels));

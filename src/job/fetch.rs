@@ -89,12 +89,12 @@ pub async fn fetch(
         return Err(Error::check(message, "only jobs of `hvdctl train` have one; see `hvdctl logs` for the others"));
     };
     let nodes = jobs.nodes_of(job)?;
-    let members: Vec<Member> = match nodes.in_slurm {
+    let members: Vec<Member> = match nodes.shares_directory {
         // they share the directory
         true => vec![nodes.launcher],
         false => nodes.members().cloned().collect(),
     };
-    let mut failed = if job.in_slurm.is_some() { Vec::new() } else { not_asked(jobs, job, &members) };
+    let mut failed = if job.shares_directory { Vec::new() } else { not_asked(jobs, job, &members) };
     events.phase(Phase::Comparing);
     let (mut outputs, bad) = list_all(jobs.cluster, &members, job, project, events).await?;
     failed.extend(bad);

@@ -69,7 +69,7 @@ pub async fn report<'a>(
 /// # Errors
 /// If none does.
 pub fn answering<'j>(list: &'j JobList<'_>, job: &'j Job) -> Result<JobNodes<'j>, Error> {
-    if job.in_slurm.is_some() {
+    if job.shares_directory {
         return list.nodes_of(job);
     }
     let of_job = |node: &String| list.members.iter().find(|member| member.node.name == *node).cloned();
@@ -78,7 +78,7 @@ pub fn answering<'j>(list: &'j JobList<'_>, job: &'j Job) -> Result<JobNodes<'j>
         return Err(unreached(list.failed.clone()));
     }
     let launcher = members.remove(0);
-    Ok(JobNodes { cluster: list.cluster, id: &job.id, launcher, others: members, in_slurm: false })
+    Ok(JobNodes { cluster: list.cluster, id: &job.id, launcher, others: members, shares_directory: false })
 }
 
 /// Reads what one node has recorded. `launcher`: by how many seconds the clock of the launcher's node is ahead of ours.

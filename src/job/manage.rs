@@ -135,10 +135,10 @@ impl JobList<'_> {
     pub fn nodes_of<'j>(&'j self, job: &'j Job) -> Result<JobNodes<'j>, Error> {
         let of = |mut members: Vec<Member>| {
             let launcher = (!members.is_empty()).then(|| members.remove(0))?;
-            let in_slurm = job.in_slurm.is_some();
-            Some(JobNodes { cluster: self.cluster, id: &job.id, launcher, others: members, in_slurm })
+            let shares_directory = job.shares_directory;
+            Some(JobNodes { cluster: self.cluster, id: &job.id, launcher, others: members, shares_directory })
         };
-        if job.in_slurm.is_some()
+        if job.shares_directory
             && let Some(login) = self.members.first()
         {
             let members = job.nodes.iter().map(|node| login.of_slurm(node)).collect();

@@ -95,7 +95,7 @@ pub struct LogPosition {
 pub fn logs(job: &JobNodes<'_>, log_max: Option<u64>) -> Vec<NodeLog> {
     let (jobs_dir, id) = (&job.cluster.jobs_dir, job.id);
     // allocation.py has made a directory for each node but the first in the one that they share
-    let directory = |member: &Member| match job.in_slurm && member.node.name != job.launcher.node.name {
+    let directory = |member: &Member| match job.shares_directory && member.node.name != job.launcher.node.name {
         true => format!("{id}/nodes/{}", member.node.name),
         false => id.to_owned(),
     };

@@ -188,9 +188,9 @@ impl Watch<'_> {
             _ => (None, true),
         };
         self.job.reconnect().await;
-        let ended = self.job.end_in_slurm(&self.engine, &self.container, self.monitor.started).await;
+        let ended = self.engine.end_of(&self.container, self.monitor.started).await;
         let words = match self.monitor.started {
-            0 => self.job.last_words(&self.engine, &self.container).await,
+            0 => self.engine.last_words(&self.container).await,
             _ => None,
         };
         let silent = self.job.clean_up(self.events).await;

@@ -1,5 +1,6 @@
 //! Plain data that errors and events carry from the subjects to the terminal. It imports no subject.
 
+pub mod ability;
 pub mod allocation;
 pub mod check;
 pub mod collective;

@@ -69,7 +69,7 @@ impl ExposedPath {
 
     /// Returns what to do about it.
     pub fn hint(&self, cluster: &Cluster) -> String {
-        if cluster.is_private() {
+        if !cluster.can().root {
             return "set cluster.state_dir (under Slurm, slurm.state_dir) to a directory that only you can change"
                 .into();
         }
@@ -138,7 +138,7 @@ impl ClosedDirectory {
 
     /// Returns what to do about it, where the login has this home directory.
     pub fn hint(&self, cluster: &Cluster, home: Option<&str>) -> String {
-        let Some(home) = home.filter(|_| !cluster.is_private()) else {
+        let Some(home) = home.filter(|_| cluster.can().root) else {
             return "set another directory in the inventory, or let root write there".to_owned();
         };
         let line = |what: &String| format!("{what}_dir = {:?}", format!("{home}/hvdctl/{what}"));

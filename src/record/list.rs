@@ -4,8 +4,7 @@
 use super::outside::{OutsideFiles, outside_in_short};
 use super::restart::Membership;
 use super::{
-    Attempt, InSlurm, JobResult, JobState, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, UnreadableRecord,
-    lost_output,
+    Attempt, JobResult, JobState, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, UnreadableRecord, lost_output,
 };
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
@@ -97,9 +96,9 @@ pub struct Job {
     /// What Slurm reports about a job that was submitted to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<QueueEntry>,
-    /// Whether it was submitted to a Slurm that is not the cluster's own, and if so, whether its nodes are known.
+    /// Set if its nodes share the directories of hvdctl, and are reached through one of them.
     #[serde(skip)]
-    pub in_slurm: Option<InSlurm>,
+    pub shares_directory: bool,
     /// Its result, as it was recorded.
     #[serde(skip)]
     pub result: Option<JobResult>,
@@ -402,7 +401,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         outside: result.as_ref().map(|result| result.outside.clone()).unwrap_or_default(),
         log_max: record.log_max,
         slurm: queue,
-        in_slurm: record.slurm.filter(|slurm| !slurm.is_own),
+        shares_directory: record.slurm.is_some_and(|slurm| !slurm.is_own),
         placement,
         result,
         record: kept,
@@ -457,6 +456,7 @@ pub fn find<'a>(jobs: &'a [Job], name: Option<&str>, newest: Newest) -> Result<&
 mod tests {
     use super::*;
     use crate::launch::placement::Share;
+    use crate::record::InSlurm;
 
     fn record(id: &str, created: f64) -> Record {
         let share = |node: &str, first| Share { node: node.into(), ranks: 1, first, ..Share::default() };

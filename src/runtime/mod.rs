@@ -3,14 +3,15 @@
 //! [`Runtime`] is one node's runtime, [`spec::ContainerSpec`] what is desired and [`container::ContainerSummary`] what
 //! is observed; hvdctl keeps no state but their labels (in [`spec`]). It is the node's container engine, Docker or
 //! Podman (`docker/`, the only user of bollard), or the login, whose processes take the place of containers
-//! (`process.rs`). `transport` knows only how the engine, and root through it, are reached on a node.
+//! (`process.rs`), also where Slurm starts
+//! these (`batch.rs`). `transport` knows only how the engine, and root through it, are reached on a node.
 
+pub mod batch;
 pub mod container;
 pub mod credentials;
 mod docker;
 mod process;
 pub mod progress;
-mod slurm;
 pub mod spec;
 mod terminal;
 
@@ -19,11 +20,12 @@ pub use docker::{
 };
 
 use crate::error::{Error, NodeError};
-use crate::model::engine::EngineName;
+use crate::model::engine::{EngineName, RuntimeChoice};
+use crate::model::queue::QueueEnd;
 use crate::transport::node::{Output, Process, Transport};
+use batch::BatchJobs;
 use container::ContainerSummary;
 use process::LoginProcesses;
-use slurm::SlurmJobs;
 use spec::ContainerSpec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +38,8 @@ pub enum Runtime {
     Engine(ContainerEngine),
     /// Processes of the login.
     Process(LoginProcesses),
-    /// The same, started by Slurm.
-    Slurm(SlurmJobs),
+    /// Processes of the login that Slurm starts.
+    Batch(BatchJobs),
 }
 
 impl From<ContainerEngine> for Runtime {
@@ -52,12 +54,11 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
     pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
-        match transport.run_dir() {
-            Some(run_dir) if transport.is_scheduled() => {
-                Ok(Runtime::Slurm(SlurmJobs::new(LoginProcesses::new(transport, run_dir))))
-            }
-            Some(run_dir) => Ok(Runtime::Process(LoginProcesses::new(transport, run_dir))),
-            None => ContainerEngine::connect(transport).await.map(Runtime::Engine),
+        let processes = |run_dir| LoginProcesses::new(transport, run_dir);
+        match (transport.runtime(), transport.run_dir()) {
+            (RuntimeChoice::Slurm, Some(run_dir)) => Ok(Runtime::Batch(BatchJobs::new(processes(run_dir)))),
+            (_, Some(run_dir)) => Ok(Runtime::Process(processes(run_dir))),
+            (_, None) => ContainerEngine::connect(transport).await.map(Runtime::Engine),
         }
     }
 
@@ -66,7 +67,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.node(),
             Runtime::Process(processes) => processes.node(),
-            Runtime::Slurm(jobs) => jobs.node(),
+            Runtime::Batch(jobs) => jobs.node(),
         }
     }
 
@@ -78,15 +79,54 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => Ok(engine),
             Runtime::Process(processes) => Err(processes.without_engine(operation)),
-            Runtime::Slurm(jobs) => Err(jobs.processes().without_engine(operation)),
+            Runtime::Batch(jobs) => Err(jobs.processes().without_engine(operation)),
         }
+    }
+
+    /// Returns the batch jobs, for what only these can do.
+    ///
+    /// # Errors
+    /// [`NodeError`] if there are none.
+    pub fn batch(&self, operation: &str) -> Result<&BatchJobs, NodeError> {
+        match self {
+            Runtime::Batch(jobs) => Ok(jobs),
+            Runtime::Engine(_) | Runtime::Process(_) => {
+                Err(NodeError::failed(self.node(), operation, "there is no Slurm"))
+            }
+        }
+    }
+
+    /// Returns how what schedules jobs has ended one, as far as it knows; `None` if nothing does. `container`: that of the
+    /// launcher; `started`: how many ranks had started.
+    pub async fn end_of(&self, container: &str, started: u32) -> Option<QueueEnd> {
+        match self {
+            Runtime::Batch(jobs) => jobs.end_of(container, started).await,
+            Runtime::Engine(_) | Runtime::Process(_) => None,
+        }
+    }
+
+    /// Returns the last output of a launcher's container whose ranks did not start, where that may be the reason: a line
+    /// of `activate` that fails, for example.
+    pub async fn last_words(&self, container: &str) -> Option<String> {
+        match self {
+            Runtime::Batch(_) => {
+                let text = self.last_lines(container, 5).await.ok()?;
+                Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+            }
+            Runtime::Engine(_) | Runtime::Process(_) => None,
+        }
+    }
+
+    /// Returns true if programs see all GPUs of the node, whatever they were given.
+    pub fn shows_all_gpus(&self) -> bool {
+        matches!(self, Runtime::Process(_))
     }
 
     /// Returns which engine it is and its version; `None` for processes.
     pub fn version(&self) -> Option<(EngineName, &str)> {
         match self {
             Runtime::Engine(engine) => Some((engine.name, &engine.version)),
-            Runtime::Process(_) | Runtime::Slurm(_) => None,
+            Runtime::Process(_) | Runtime::Batch(_) => None,
         }
     }
 
@@ -98,7 +138,7 @@ impl Runtime {
     pub async fn image(&self, image: &str) -> Result<Option<Image>, NodeError> {
         match self {
             Runtime::Engine(engine) => engine.image(image).await,
-            Runtime::Process(_) | Runtime::Slurm(_) => Ok(Some(Image::default())),
+            Runtime::Process(_) | Runtime::Batch(_) => Ok(Some(Image::default())),
         }
     }
 
@@ -109,7 +149,7 @@ impl Runtime {
     pub async fn images(&self) -> Result<Vec<ListedImage>, NodeError> {
         match self {
             Runtime::Engine(engine) => engine.images().await,
-            Runtime::Process(_) | Runtime::Slurm(_) => Ok(Vec::new()),
+            Runtime::Process(_) | Runtime::Batch(_) => Ok(Vec::new()),
         }
     }
 
@@ -129,7 +169,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.containers().await,
             Runtime::Process(processes) => processes.list().await,
-            Runtime::Slurm(jobs) => jobs.list().await,
+            Runtime::Batch(jobs) => jobs.list().await,
         }
     }
 
@@ -140,7 +180,7 @@ impl Runtime {
     pub async fn remove_helpers(&self, cluster: &str) -> Result<(), NodeError> {
         match self {
             Runtime::Engine(engine) => engine.remove_helpers(cluster).await,
-            Runtime::Process(_) | Runtime::Slurm(_) => Ok(()),
+            Runtime::Process(_) | Runtime::Batch(_) => Ok(()),
         }
     }
 
@@ -151,9 +191,8 @@ impl Runtime {
     /// [`NodeError`] with the node's message.
     pub async fn check(&self, spec: &ContainerSpec) -> Result<(), NodeError> {
         match self {
-            Runtime::Engine(_) => Ok(()),
+            Runtime::Engine(_) | Runtime::Batch(_) => Ok(()),
             Runtime::Process(processes) => processes.check(spec).await,
-            Runtime::Slurm(jobs) => jobs.check(spec).await,
         }
     }
 
@@ -165,7 +204,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.create(spec).await,
             Runtime::Process(processes) => processes.create(spec).await,
-            Runtime::Slurm(jobs) => jobs.processes().create(spec).await,
+            Runtime::Batch(jobs) => jobs.processes().create(spec).await,
         }
     }
 
@@ -177,7 +216,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.create_and_start(spec).await,
             Runtime::Process(processes) => processes.create_and_start(spec).await,
-            Runtime::Slurm(jobs) => jobs.create_and_start(spec).await,
+            Runtime::Batch(jobs) => Err(jobs.without_worker(&format!("start {}", spec.name))),
         }
     }
 
@@ -189,7 +228,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.start(name).await,
             Runtime::Process(processes) => processes.start(name).await,
-            Runtime::Slurm(jobs) => Err(jobs.without_worker(&format!("start {name}"))),
+            Runtime::Batch(jobs) => Err(jobs.without_worker(&format!("start {name}"))),
         }
     }
 
@@ -210,7 +249,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.remove(id).await,
             Runtime::Process(processes) => processes.end(id, true).await,
-            Runtime::Slurm(jobs) => jobs.end(id, true).await,
+            Runtime::Batch(jobs) => jobs.end(id, true).await,
         }
     }
 
@@ -222,7 +261,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.is_running(name).await,
             Runtime::Process(processes) => processes.is_running(name).await,
-            Runtime::Slurm(jobs) => jobs.is_running(name).await,
+            Runtime::Batch(jobs) => jobs.is_running(name).await,
         }
     }
 
@@ -234,7 +273,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.last_lines(name, lines).await,
             Runtime::Process(processes) => processes.last_lines(name, lines).await,
-            Runtime::Slurm(jobs) => jobs.processes().last_lines(name, lines).await,
+            Runtime::Batch(jobs) => jobs.processes().last_lines(name, lines).await,
         }
     }
 
@@ -246,7 +285,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.terminate(id).await,
             Runtime::Process(processes) => processes.terminate(id).await,
-            Runtime::Slurm(jobs) => jobs.terminate(id).await,
+            Runtime::Batch(jobs) => jobs.terminate(id).await,
         }
     }
 
@@ -258,7 +297,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.kill(id).await,
             Runtime::Process(processes) => processes.end(id, false).await,
-            Runtime::Slurm(jobs) => jobs.end(id, false).await,
+            Runtime::Batch(jobs) => jobs.end(id, false).await,
         }
     }
 
@@ -280,7 +319,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.wait(id).await,
             Runtime::Process(processes) => processes.wait(id).await.map(|()| None),
-            Runtime::Slurm(jobs) => jobs.wait(id).await.map(|()| None),
+            Runtime::Batch(jobs) => jobs.wait(id).await.map(|()| None),
         }
     }
 
@@ -292,7 +331,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.exec(container, argv, operation).await,
             Runtime::Process(processes) => processes.exec(container, argv, operation).await,
-            Runtime::Slurm(jobs) => Err(jobs.without_worker(operation)),
+            Runtime::Batch(jobs) => Err(jobs.without_worker(operation)),
         }
     }
 
@@ -311,7 +350,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.run_in(container, argv, input, operation, limit).await,
             Runtime::Process(processes) => processes.run_in(container, argv, input, operation, limit).await,
-            Runtime::Slurm(jobs) => Err(jobs.without_worker(operation)),
+            Runtime::Batch(jobs) => Err(jobs.without_worker(operation)),
         }
     }
 
@@ -323,7 +362,7 @@ impl Runtime {
         match self {
             Runtime::Engine(engine) => engine.start_attached(container, operation).await,
             Runtime::Process(processes) => processes.start_attached(container, operation).await,
-            Runtime::Slurm(jobs) => Err(jobs.without_worker(operation)),
+            Runtime::Batch(jobs) => Err(jobs.without_worker(operation)),
         }
     }
 
@@ -338,7 +377,7 @@ impl Runtime {
             Runtime::Process(processes) => {
                 terminal::run(self.node(), processes.exec_on_pty(container, argv, &env).await?).await
             }
-            Runtime::Slurm(jobs) => Err(jobs.without_worker("open a shell").into()),
+            Runtime::Batch(jobs) => Err(jobs.without_worker("open a shell").into()),
         }
     }
 }

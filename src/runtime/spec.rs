@@ -166,17 +166,6 @@ pub struct ContainerSpec {
     pub job: Option<String>,
     /// Environment in addition to the image's, as `NAME=VALUE`; nothing secret.
     pub env: Vec<String>,
-    /// How it is submitted, under Slurm.
-    pub sbatch: Sbatch,
-}
-
-/// How a job is submitted to Slurm.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sbatch {
-    /// How its name there begins.
-    pub name: String,
-    /// The options of sbatch.
-    pub options: Vec<String>,
 }
 
 impl Spec {
@@ -246,12 +235,11 @@ impl ContainerSpec {
             data: Vec::new(),
             devices: node.container.devices.clone(),
             ulimits: node.container.ulimits.clone(),
-            cap_add: cluster.has_engine().then(|| node.container.cap_add.clone()),
+            cap_add: cluster.can().images.then(|| node.container.cap_add.clone()),
             shm_size: cluster.shm_size,
         };
         let (cluster, env) = (cluster.name.clone(), Vec::new());
-        let sbatch = Sbatch::default();
-        ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env, sbatch }
+        ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env }
     }
 
     /// Returns the labels that identify the container.

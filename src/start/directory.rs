@@ -47,7 +47,7 @@ const DIRTY: &str = "HVDCTL_GIT_DIRTY";
 const EXISTS: i32 = 17;
 
 /// A file of the directory.
-pub(super) type File<'a> = PackedFile<'a>;
+pub type File<'a> = PackedFile<'a>;
 
 impl JobPlan {
     /// Creates the job's directory on a node that has ranks in a worker.
@@ -94,11 +94,6 @@ impl JobPlan {
     /// Returns the record for a node, without what [`create`] adds to it.
     fn record(&self, host: &HostAssignment) -> Record {
         let JobPlan { program, options, inventory: Inventory { cluster, .. }, .. } = self;
-        let cwd = match program.project {
-            Some(_) => self.workspace(host),
-            None if program.files.is_empty() => "/".into(),
-            None => format!("{}/{}", cluster.jobs_dir, self.id),
-        };
         Record {
             id: self.id.clone(),
             min_ranks: options.min_ranks(),
@@ -117,15 +112,24 @@ impl JobPlan {
             },
             slurm: self.queue.map(|_| InSlurm { is_placed: false, is_own: true }),
             bind: options.bind,
-            cwd,
+            cwd: directory_of_ranks(cluster, program, &self.id, self.workspace(host)),
             port: self.workers.port(cluster),
             ..record_of(cluster, program, options)
         }
     }
 }
 
+/// Returns the directory in which the ranks of a job start. `workspace`: where they find the project.
+pub fn directory_of_ranks(cluster: &Cluster, program: &JobProgram, id: &str, workspace: String) -> String {
+    match program.project {
+        Some(_) => workspace,
+        None if program.files.is_empty() => "/".into(),
+        None => format!("{}/{id}", cluster.jobs_dir),
+    }
+}
+
 /// Returns what a job's record has of its program and options, wherever it runs.
-pub(super) fn record_of(cluster: &Cluster, program: &JobProgram, options: &JobOptions) -> Record {
+pub fn record_of(cluster: &Cluster, program: &JobProgram, options: &JobOptions) -> Record {
     Record {
         cluster: cluster.name.clone(),
         name: program.title.clone().unwrap_or_else(|| program.name.clone()),
@@ -179,7 +183,7 @@ pub(super) async fn create(
 }
 
 /// Returns the ranks' environment: `given`, and hvdctl's own variables.
-pub(super) fn variables(
+pub fn variables(
     cluster: &Cluster,
     record: &Record,
     given: &BTreeMap<String, Secret>,
@@ -194,28 +198,24 @@ pub(super) fn variables(
 }
 
 /// What a job's directory contains.
-pub(super) struct DirectoryContents<'a> {
+pub struct DirectoryContents<'a> {
     /// The job's record.
-    pub(super) record: &'a Record,
+    pub record: &'a Record,
     /// What the rank supervisors know of the launcher.
-    pub(super) launcher: &'a str,
+    pub launcher: &'a str,
     /// The ranks' environment.
-    pub(super) environment: &'a BTreeMap<String, Secret>,
+    pub environment: &'a BTreeMap<String, Secret>,
     /// Whether its ranks run in the worker that jobs share.
-    pub(super) is_shared: bool,
+    pub is_shared: bool,
     /// Further files.
-    pub(super) others: &'a [File<'a>],
+    pub others: &'a [File<'a>],
 }
 
 /// Writes a job's directory on a node.
 ///
 /// # Errors
 /// As [`create`].
-pub(super) async fn write(
-    cluster: &Cluster,
-    member: &Member,
-    contents: DirectoryContents<'_>,
-) -> Result<(), NodeError> {
+pub async fn write(cluster: &Cluster, member: &Member, contents: DirectoryContents<'_>) -> Result<(), NodeError> {
     let DirectoryContents { record, launcher, environment, is_shared, others } = contents;
     let jobs_dir = &cluster.jobs_dir;
     let operation = format!("create the directory of the job in {jobs_dir}");

@@ -1,12 +1,12 @@
-//! Launches a job and watches it to its end, for `train`, `run` and `verify`.
+//! Launches a planned job, and watches it to its end.
 
 use super::plan::JobPlan;
-pub use super::prepare::gather_outputs;
-use super::prepare::{Workspaces, check_workspaces, prepare};
+use super::prepare::{Workspaces, check_workspaces, gather_outputs, prepare};
 use crate::cluster::operator::now;
 use crate::cluster::session::Session;
 use crate::error::{Error, ErrorKind};
-use crate::event::{Event, Events, Phase, Step};
+use crate::event::{Event, Events, Phase};
+use crate::job::cleanup::JobNodes;
 use crate::job::follow::Follow;
 use crate::job::node_log::logs;
 use crate::job::watch::Watch;
@@ -17,45 +17,49 @@ use crate::record::frames::Frame;
 use crate::record::monitor::Monitor;
 use crate::record::outcome::JobOutcome;
 use crate::record::{JobResult, JobState};
-use crate::runtime::Runtime;
 use crate::runtime::spec::ContainerSpec;
+use std::future::Future;
 use std::time::SystemTime;
 
-/// Carries out the plan of a job and follows it to its end. Every line of output goes to `events`, every frame to
-/// `on_frame`. A signal stops the job. The locks are released as soon as the launcher is up, which shows by itself that
-/// the nodes are allocated.
+/// A job whose launcher is up.
+pub struct Launched<'a> {
+    follow: Follow<'a>,
+    /// The launcher's container.
+    container: String,
+    workspaces: Workspaces,
+}
+
+/// Carries out the plan of a job until its launcher is up. The locks are released then, because `hmaster` itself shows
+/// that the nodes are allocated.
 ///
 /// # Errors
-/// When the job could not be started, or the connection to the master broke; a program that fails is no error but an
-/// outcome.
-pub async fn start(
+/// When the job could not be started; then nothing of it is left.
+pub async fn launch<'a>(plan: &JobPlan, session: &Session, events: &'a Events) -> Result<Launched<'a>, Error> {
+    let launch = async |(follow, workspaces)| {
+        // the engine completes a request whose sender has gone, perhaps after the cleanup
+        let container = start_launcher(plan, &workspaces).await?;
+        session.cancellation.check()?;
+        Ok(Launched { follow, container, workspaces })
+    };
+    let abandon = async |error: &Error| abandon(&plan.nodes(), error, plan.never_launched(error), events).await;
+    let launched = begin(&plan.id, (session, events), prepare_launch(plan, events), launch, abandon).await?;
+    session.locks.release().await;
+    Ok(launched)
+}
+
+/// Follows a job to its end. Every line of output goes to `events`, every frame to `on_frame`. A signal stops the job.
+///
+/// # Errors
+/// When the connection to the master is lost. The failure of a program is an outcome.
+pub async fn watch(
     plan: &JobPlan,
+    launched: Launched<'_>,
     session: &Session,
     events: &Events,
     mut on_frame: impl FnMut(&str, &Frame),
 ) -> Result<JobOutcome, Error> {
+    let Launched { follow, container, workspaces } = launched;
     let engine = plan.hosts.launcher.observed.runtime.engine.clone();
-    events.send(Event::Job { id: plan.id.clone(), state: JobState::Starting });
-    let prepared = tokio::select! {
-        prepared = prepare_launch(plan, events) => prepared,
-        error = session.cancellation.cancelled() => Err(error),
-    };
-    let launched = async {
-        let (follow, workspaces) = prepared?;
-        // the engine completes a request whose sender has gone, perhaps after the cleanup
-        let container = launch(plan, &engine, &workspaces).await?;
-        session.cancellation.check()?;
-        Ok((follow, container, workspaces))
-    };
-    let (follow, container, workspaces) = match launched.await {
-        Ok(launched) => launched,
-        Err(error) => {
-            abandon(plan, &error, events).await;
-            return Err(error);
-        }
-    };
-    // from here on hmaster itself shows that a job is running
-    session.locks.release().await;
     let (job, placement, options) = (plan.nodes(), &plan.placement, plan.options.watch);
     let (on_frame, monitor) = (&mut on_frame, Monitor::default());
     let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
@@ -70,53 +74,35 @@ pub async fn start(
     outcome
 }
 
-/// Prepares every node that may get a job, and submits it to the cluster's own Slurm with these options of sbatch.
+/// Begins a job: prepares its nodes, launches or submits it, and leaves nothing of it if that fails or is cancelled.
 ///
 /// # Errors
-/// Why it was not submitted; then nothing of it is left.
-pub async fn submit(
-    plan: &JobPlan,
-    sbatch: &[String],
-    session: &Session,
-    events: &Events,
-) -> Result<Workspaces, Error> {
-    let engine = &plan.hosts.launcher.observed.runtime.engine;
-    events.send(Event::Job { id: plan.id.clone(), state: JobState::Starting });
+/// Those of `prepare` and `launch`; a signal.
+pub async fn begin<P, T>(
+    id: &str,
+    (session, events): (&Session, &Events),
+    prepare: impl Future<Output = Result<P, Error>>,
+    launch: impl AsyncFnOnce(P) -> Result<T, Error>,
+    abandon: impl AsyncFnOnce(&Error),
+) -> Result<T, Error> {
+    events.send(Event::Job { id: id.to_owned(), state: JobState::Starting });
     let prepared = tokio::select! {
-        prepared = prepare(plan, events) => prepared,
+        prepared = prepare => prepared,
         error = session.cancellation.cancelled() => Err(error),
     };
-    let submitted = async {
-        let workspaces = prepared?;
-        launch(plan, engine, &workspaces).await?;
-        session.cancellation.check()?;
-        let name = &plan.hosts.launcher.observed.member.node.name;
-        events.step(name, Step::write("submitting the job"), plan.sbatch_on_master(sbatch, false)).await?;
-        Ok(workspaces)
+    let launched = match prepared {
+        Ok(prepared) => launch(prepared).await,
+        Err(error) => Err(error),
     };
-    let submitted: Result<Workspaces, Error> = submitted.await;
-    match &submitted {
-        Ok(_) => session.locks.release().await,
-        Err(error) => abandon(plan, error, events).await,
+    if let Err(error) = &launched {
+        abandon(error).await;
     }
-    submitted
-}
-
-/// Asks the cluster's own Slurm whether it would take a job. Changes nothing.
-///
-/// # Errors
-/// With the message of sbatch.
-pub async fn check_queue(plan: &JobPlan, sbatch: &[String]) -> Result<(), Error> {
-    match plan.sbatch_on_master(sbatch, true).await {
-        // it also says so of a job that has to wait for a drained node, which it takes all the same
-        Err(error) if error.message.contains("node configuration is not available") => Ok(()),
-        tested => Ok(tested?),
-    }
+    launched
 }
 
 /// Prepares the nodes, and starts the followers of the logs, which begin before the launcher.
 async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follow<'a>, Workspaces), Error> {
-    let workspaces = prepare(plan, events).await?;
+    let workspaces = prepare(plan, events, async |_, _| Ok(())).await?;
     let logs = logs(&plan.nodes(), plan.options.log_max);
     let follow = Follow::start(logs, vec![0; plan.hosts.all().count()], events).await?;
     let ranks = plan.placement.ranks();
@@ -126,30 +112,40 @@ async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follo
 }
 
 /// Starts the launcher's container and returns its id.
-async fn launch(plan: &JobPlan, engine: &Runtime, workspaces: &Workspaces) -> Result<String, Error> {
-    let workspace = workspaces.get(plan.hosts.launcher.observed.name()).map(|place| place.directory.clone());
-    Ok(engine.create_and_start(&ContainerSpec { workspace, ..plan.container.clone() }).await?)
+///
+/// # Errors
+/// As the engine reports it.
+pub async fn start_launcher(plan: &JobPlan, workspaces: &Workspaces) -> Result<String, Error> {
+    let launcher = &plan.hosts.launcher.observed;
+    let workspace = workspaces.get(launcher.name()).map(|place| place.directory.clone());
+    let container = ContainerSpec { workspace, ..plan.container.clone() };
+    Ok(launcher.runtime.engine.create_and_start(&container).await?)
 }
 
-/// Cleans up after a job that could not be launched, and records why. Where another job has its id nothing is this
-/// job's.
-async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
-    let job = plan.nodes();
+/// Cleans up after a job that could not be started, and records its `result`. Where another job has its id nothing is
+/// this job's.
+pub async fn abandon(job: &JobNodes<'_>, error: &Error, result: JobResult, events: &Events) {
     let failed = if let Error::Nodes { failed, .. } = error { failed.as_slice() } else { &[] };
     let is_own = |node: &str| failed.iter().all(|e| e.node != node || e.kind != ErrorKind::JobExists);
     let own = job.members().filter(|member| is_own(&member.node.name)).collect();
     let silent = job.clean_up_on(own, events).await;
-    let never = JobResult {
-        ended: now(),
-        stopped: matches!(error, Error::Signal(_)),
-        ranks: plan.queue.map_or_else(|| plan.placement.ranks(), |queue| queue.ranks),
-        fault: Some(Fault::NotLaunched { error: error.to_string() }),
-        ..JobResult::default()
-    };
     // if its directory was not even created there is nothing to write to
     let launcher = &job.launcher.node.name;
     if is_own(launcher) && !silent.contains(launcher) {
-        let _ = job.result(&never).await;
+        let _ = job.result(&result).await;
+    }
+}
+
+impl JobPlan {
+    /// Returns the result of the job if it could not be launched.
+    pub fn never_launched(&self, error: &Error) -> JobResult {
+        JobResult {
+            ended: now(),
+            stopped: matches!(error, Error::Signal(_)),
+            ranks: self.queue.map_or_else(|| self.placement.ranks(), |queue| queue.ranks),
+            fault: Some(Fault::NotLaunched { error: error.to_string() }),
+            ..JobResult::default()
+        }
     }
 }
 

@@ -138,7 +138,7 @@ pub async fn check_launcher(plan: &JobPlan, program: &str) -> Result<(), Error> 
 
 /// Returns what ranks find their programs in, for messages.
 pub(super) fn place(cluster: &Cluster) -> String {
-    match cluster.has_engine() {
+    match cluster.can().images {
         true => format!("the image {}", cluster.image),
         false => "what is installed".to_owned(),
     }

@@ -26,7 +26,6 @@ use crate::node::names::HostNames;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES, Endpoint};
 use crate::random;
 use crate::record::{open_records, stored};
-use crate::runtime::Runtime;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
@@ -55,7 +54,7 @@ pub struct HostAssignment {
     /// How many ranks it has.
     pub ranks: u32,
     /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`environment`].
-    pub(super) environment: BTreeMap<String, Secret>,
+    pub environment: BTreeMap<String, Secret>,
     /// The measured speed of the node, relative to the fastest one with ranks.
     pub speed: f64,
 }
@@ -97,7 +96,7 @@ impl JobHosts {
 
 /// The workers in which ranks of a job run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Workers {
+pub enum Workers {
     /// Those of the cluster.
     Shared,
     /// The job's own, because other jobs have ranks on its nodes.
@@ -120,13 +119,13 @@ pub struct JobPlan {
     /// The inventory.
     pub inventory: Inventory,
     /// The workers of its ranks.
-    pub(super) workers: Workers,
+    pub workers: Workers,
     /// Which rank runs where.
     pub placement: Placement,
     /// The nodes that take part.
     pub hosts: JobHosts,
     /// The names of all observed nodes, for the workers.
-    pub(super) names: HostNames,
+    pub names: HostNames,
     /// Selected nodes without ranks; they also get the project, unless they are drained.
     pub others: Vec<ObservedNode>,
     /// What the cluster's own Slurm is asked for, if that chooses the nodes.
@@ -318,14 +317,14 @@ impl JobPlan {
     }
 
     /// The job on the nodes that take part.
-    pub(super) fn nodes(&self) -> JobNodes<'_> {
+    pub fn nodes(&self) -> JobNodes<'_> {
         let member = |host: &HostAssignment| host.observed.member.clone();
         JobNodes {
             cluster: &self.inventory.cluster,
             id: &self.id,
             launcher: member(&self.hosts.launcher),
             others: self.hosts.others.iter().map(member).collect(),
-            in_slurm: false,
+            shares_directory: false,
         }
     }
 }
@@ -404,7 +403,7 @@ impl Workers {
     }
 
     /// Returns the inventory as it is for the workers of the job.
-    pub(super) fn of_job(&self, inventory: &Inventory) -> Inventory {
+    pub fn of_job(&self, inventory: &Inventory) -> Inventory {
         let mut own = inventory.clone();
         if let Workers::Own { name, port } = self {
             own.cluster.worker.clone_from(name);
@@ -489,7 +488,7 @@ pub(super) fn add_gpus(
     given: &BTreeMap<String, Secret>,
 ) {
     let order = given.get(CUDA_DEVICE_ORDER).or(environment.get(CUDA_DEVICE_ORDER)).map(Secret::expose);
-    let sees_all = matches!(observed.runtime.engine, Runtime::Process(_));
+    let sees_all = observed.runtime.engine.shows_all_gpus();
     for (name, value) in network::gpu_variables(&observed.member.node, &observed.facts, allocated, order, sees_all) {
         // what is not allocated to others may be chosen in the inventory
         if !allocated.is_empty() || !environment.contains_key(name) {
@@ -560,7 +559,7 @@ fn free_ports(count: u32, from: u16, is_taken: impl Fn(u16) -> bool) -> Option<u
 }
 
 /// Returns what the job supervisor has to know of any job: nothing of its nodes but the first.
-pub(super) fn describe<'a>(
+pub fn describe<'a>(
     cluster: &Cluster,
     launcher: &Launcher,
     request: &LaunchRequest<'a>,

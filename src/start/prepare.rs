@@ -44,11 +44,16 @@ enum NodeRole<'a> {
 type Placed = (Option<Workspace>, Option<Uploaded>);
 
 /// Creates the job's directory, uploads the project and starts the workers, on all nodes at once. Returns the project's
-/// directory on each node.
+/// directory on each node. `describe` is called with each node of the launcher or of a worker, and the project's place
+/// there, before anything is started on it.
 ///
 /// # Errors
 /// [`Error::Nodes`] with each node that failed.
-pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspaces, Error> {
+pub async fn prepare(
+    plan: &JobPlan,
+    events: &Events,
+    describe: impl AsyncFn(&HostAssignment, Option<&Workspace>) -> Result<(), NodeError>,
+) -> Result<Workspaces, Error> {
     let JobHosts { launcher, others } = &plan.hosts;
     let workers = others.iter().map(|host| (&host.observed, NodeRole::Worker(host)));
     let nodes: Vec<Host<'_>> = std::iter::once((&launcher.observed, NodeRole::Launcher(launcher)))
@@ -67,6 +72,10 @@ pub(super) async fn prepare(plan: &JobPlan, events: &Events) -> Result<Workspace
     }
     let placed = nodes.into_iter().zip(placed).collect();
     let started = async |(host, (place, uploaded)): (Host<'_>, Placed)| {
+        directories::prepare(&inventory.cluster, host.0, events).await?;
+        if let NodeRole::Launcher(host) | NodeRole::Worker(host) = host.1 {
+            describe(host, place.as_ref()).await?;
+        }
         start_container(plan, &inventory, host, place.as_ref(), events).await?;
         events.done(host.0.name(), completion(uploaded.as_ref()));
         Ok(place.map(|place| (host.0.name().to_owned(), place)))
@@ -97,38 +106,53 @@ struct Uploads<'a> {
     created: Mutex<BTreeSet<String>>,
 }
 
+/// Uploads a project to all nodes at once with `to_node`, whose last argument is true the first time. If files have
+/// changed so that what was read of them is lost, reads these again and uploads to all nodes again: all have the same
+/// files.
+///
+/// # Errors
+/// [`Error::Nodes`] with each node that failed.
+pub async fn upload_to_all<N: Clone, T>(
+    mut project: Option<Project>,
+    nodes: &[N],
+    events: &Events,
+    to_node: impl AsyncFn(Option<&Project>, N, bool) -> Result<T, NodeError>,
+) -> Result<Vec<T>, Error> {
+    let mut number = 1;
+    loop {
+        let upload = async |node| match to_node(project.as_ref(), node, number == 1).await {
+            // the next upload may succeed
+            Err(error) if error.kind == ErrorKind::FileChanged => Err(error),
+            result => events.report(result),
+        };
+        let results = for_each_node(nodes.to_vec(), upload).await;
+        let mut errors = results.iter().filter_map(|result| result.as_ref().err()).peekable();
+        let may_help = errors.peek().is_some() && errors.all(|error| error.kind == ErrorKind::FileChanged);
+        let Some(Project { files, .. }) = project.as_mut().filter(|_| may_help && number < UPLOADS) else {
+            let report = |result: Result<T, NodeError>| match result {
+                Err(error) if error.kind == ErrorKind::FileChanged => events.report(Err(error)),
+                result => result,
+            };
+            return results.into_iter().map(report).collect::<NodeResults<T>>().all();
+        };
+        let earlier = files.clone();
+        let refreshed = tokio::task::spawn_blocking(move || earlier.refresh()).await;
+        *files = refreshed.context("cannot read the project")??;
+        files.notes.iter().for_each(|note| events.note(note));
+        number += 1;
+    }
+}
+
 impl Uploads<'_> {
-    /// Creates the job's directory and uploads the project, on all nodes at once. If files have changed so that what
-    /// was read of them is lost, reads these again and uploads to all nodes again: all have the same files.
+    /// Creates the job's directory and uploads the project, on all nodes at once.
     async fn to_all(&self, nodes: &[Host<'_>]) -> Result<Vec<Placed>, Error> {
         let mut project = self.plan.program.project.clone();
         if let Some(project) = &mut project {
             let layout = self.plan.inventory.cluster.layout(&self.plan.container.name);
             project.mounts.extend(common_data(&layout.data, nodes.iter().map(|(observed, _)| &observed.facts)));
         }
-        let mut number = 1;
-        loop {
-            let upload = async |host| match self.to_node(project.as_ref(), host, number == 1).await {
-                // the next upload may succeed
-                Err(error) if error.kind == ErrorKind::FileChanged => Err(error),
-                result => self.events.report(result),
-            };
-            let results = for_each_node(nodes.to_vec(), upload).await;
-            let mut errors = results.iter().filter_map(|result| result.as_ref().err()).peekable();
-            let may_help = errors.peek().is_some() && errors.all(|error| error.kind == ErrorKind::FileChanged);
-            let Some(Project { files, .. }) = project.as_mut().filter(|_| may_help && number < UPLOADS) else {
-                let report = |result: Result<Placed, NodeError>| match result {
-                    Err(error) if error.kind == ErrorKind::FileChanged => self.events.report(Err(error)),
-                    result => result,
-                };
-                return results.into_iter().map(report).collect::<NodeResults<Placed>>().all();
-            };
-            let earlier = files.clone();
-            let refreshed = tokio::task::spawn_blocking(move || earlier.refresh()).await;
-            *files = refreshed.context("cannot read the project")??;
-            files.notes.iter().for_each(|note| self.events.note(note));
-            number += 1;
-        }
+        let to_node = async |project: Option<&Project>, host, is_first| self.to_node(project, host, is_first).await;
+        upload_to_all(project, nodes, self.events, to_node).await
     }
 
     /// Uploads the project to a node, and creates the job's directory there the `first` time.
@@ -203,13 +227,8 @@ async fn start_container(
     place: Option<&Workspace>,
     events: &Events,
 ) -> Result<(), NodeError> {
-    let cluster = &inventory.cluster;
-    directories::prepare(cluster, observed, events).await?;
-    if let (Some(queue), NodeRole::Launcher(host) | NodeRole::Worker(host)) = (plan.queue, role) {
-        plan.describe(queue, host, place).await?;
-    }
     match role {
-        // Slurm may choose other nodes: `slurm/nodes/node.py` starts its worker
+        // another node may be chosen: what chooses it starts its worker
         NodeRole::Worker(_) if plan.queue.is_some() => remove_ended(plan, inventory, observed, events).await,
         NodeRole::Project => Ok(()),
         NodeRole::Worker(_) => {
@@ -271,7 +290,7 @@ pub(super) async fn ensure_worker(
 ///
 /// # Errors
 /// If the node cannot have it.
-pub(super) fn desired_worker(
+pub fn desired_worker(
     inventory: &Inventory,
     observed: &ObservedNode,
     place: Option<&Workspace>,

@@ -74,7 +74,7 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
     let (own_events, messages) = Events::channel();
     let (mut follow, failed) = Follow::start_where_possible(logs, offsets, &own_events).await;
     failed.iter().for_each(|error| view.miss(&error.node, &error.message));
-    let mut is_reached = nodes.launcher.node.name == job.launcher() || nodes.in_slurm;
+    let mut is_reached = nodes.launcher.node.name == job.launcher() || nodes.shares_directory;
     let (engine, container) = nodes.launcher_container().await?;
     let mut ended = std::pin::pin!(async { engine.wait(&container).await });
     let (mut screen, has_colours) = match display {

@@ -16,7 +16,7 @@ mod tunnel;
 
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Message};
-use crate::inventory::{Cluster, EngineChoice, Node};
+use crate::inventory::{Cluster, EngineChoice, Node, RuntimeChoice};
 use crate::model::engine::EngineName;
 use crate::secret::Secret;
 use crate::text::failure::is_from_runtime;
@@ -90,15 +90,15 @@ enum PortForward {
 }
 
 /// One node, reachable.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Transport {
     node: String,
     channel: Channel,
     access: Access,
     /// The directory of what runs as processes of the login, where it does: nothing needs root or an engine then.
     run_dir: Option<String>,
-    /// Whether Slurm starts these.
-    is_scheduled: bool,
+    /// What runs the ranks.
+    runtime: RuntimeChoice,
     /// The engine that the inventory asks for.
     engine_choice: EngineChoice,
     /// Why the node's engine cannot be used.
@@ -115,9 +115,9 @@ impl Transport {
     /// When ssh fails.
     pub async fn open_as_login(cluster: &Cluster, node: &Node, kind: TransportKind) -> Result<Transport, NodeError> {
         let channel = match kind {
-            TransportKind::Ssh(control) => {
-                Channel::Ssh(Connections::open(control, node, cluster.connect_timeout, cluster.is_scheduled()).await?)
-            }
+            TransportKind::Ssh(control) => Channel::Ssh(
+                Connections::open(control, node, cluster.connect_timeout, cluster.can().shared_directory).await?,
+            ),
             TransportKind::Local => Channel::Local,
             #[cfg(test)]
             TransportKind::Scripted(nodes) => Channel::Scripted(nodes.connect_to(node).await?),
@@ -126,8 +126,8 @@ impl Transport {
             node: node.name.clone(),
             channel,
             access: Access::default(),
-            run_dir: (!cluster.has_engine()).then(|| cluster.run_dir()),
-            is_scheduled: cluster.is_scheduled(),
+            run_dir: (!cluster.can().images).then(|| cluster.run_dir()),
+            runtime: cluster.runtime,
             engine_choice: node.engine.unwrap_or(cluster.engine),
             engine_fault: None,
             limit: cluster.command_timeout,
@@ -147,17 +147,7 @@ impl Transport {
         sudo: &Sudo,
         events: &Events,
     ) -> Result<Transport, NodeError> {
-        let mut transport = Transport {
-            node: self.node.clone(),
-            channel: self.channel.clone(),
-            access: Access::default(),
-            run_dir: self.run_dir.clone(),
-            is_scheduled: self.is_scheduled,
-            engine_choice: self.engine_choice,
-            engine_fault: None,
-            limit: self.limit,
-            noise: Arc::clone(&self.noise),
-        };
+        let mut transport = Transport { access: Access::default(), engine_fault: None, ..self.clone() };
         let login = transport.find_access(cluster, owner, sudo, events).await?;
         if let Some(noise) = transport.noise.get() {
             events.note(Message::of(&self.node, prelude::note(noise, &login.shell)));
@@ -176,17 +166,7 @@ impl Transport {
             #[cfg(test)]
             Channel::Scripted(node) => Channel::Scripted(node.reconnected().await?),
         };
-        Ok(Transport {
-            node: self.node.clone(),
-            channel,
-            access: self.access.clone(),
-            run_dir: self.run_dir.clone(),
-            is_scheduled: self.is_scheduled,
-            engine_choice: self.engine_choice,
-            engine_fault: self.engine_fault.clone(),
-            limit: self.limit,
-            noise: Arc::clone(&self.noise),
-        })
+        Ok(Transport { channel, ..self.clone() })
     }
 
     /// Returns whether the connection is still up, as far as this machine knows.
@@ -285,9 +265,9 @@ impl Transport {
         self.run_dir.as_deref()
     }
 
-    /// Returns whether Slurm starts what runs as processes of the login.
-    pub fn is_scheduled(&self) -> bool {
-        self.is_scheduled
+    /// Returns what runs the ranks.
+    pub fn runtime(&self) -> RuntimeChoice {
+        self.runtime
     }
 
     /// Returns the path of the engine's socket; `None` if it listens elsewhere.

@@ -415,7 +415,7 @@ async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, na
     let (cluster, engine, transport) = (&inventory.cluster, &observed.runtime.engine, &observed.member.transport);
     let listener = SocketAddr::new(place(inventory, observed)?.address, cluster.port).to_string();
     // what sets up the environment of a process of the login goes before its sshd
-    let longest = if cluster.has_engine() { Duration::from_secs(20) } else { transport.limit() };
+    let longest = if cluster.can().images { Duration::from_secs(20) } else { transport.limit() };
     let limit = transport.limit().min(longest);
     let operation = format!("reach sshd in {name} on port {}", cluster.port);
     let script = Script::new(WAIT_PORT).with("listener", &listener).with("seconds", &limit.as_secs().to_string());
@@ -455,7 +455,7 @@ async fn wait_until_listening(inventory: &Inventory, observed: &ObservedNode, na
                 `interface`"
                 .into(),
         ),
-        Sshd::Missing if !cluster.has_engine() => {
+        Sshd::Missing if !cluster.can().images => {
             (ErrorKind::Failed, "install OpenSSH's server (the package openssh-server) on the node".into())
         }
         Sshd::Missing => (

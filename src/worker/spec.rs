@@ -1,7 +1,7 @@
 //! The containers of ranks: a node's worker with its sshd, the launcher's container, and that of a shell.
 
+use crate::inventory::Layout;
 use crate::inventory::{Cluster, Mount, Node};
-use crate::inventory::{Layout, RuntimeChoice};
 use crate::node::gpus::GpuRequest;
 use crate::node::storage::PushedData;
 use crate::paths::{AUTHORIZED_KEYS, HOST_KEY};
@@ -40,7 +40,7 @@ impl ContainerSpec {
 
     /// Mounts a directory of the node, which processes of the login use at its place.
     fn mount(&mut self, cluster: &Cluster, source: &str, target: &str, read_only: bool) {
-        if cluster.runtime == RuntimeChoice::Container {
+        if cluster.can().mounts {
             self.spec.mounts.push(Mount { source: source.into(), target: target.into(), read_only });
         }
     }
@@ -71,9 +71,9 @@ impl ContainerSpec {
         let idle = if may_restart { DAY } else { cluster.worker_idle };
         let limits = [idle, DAY].map(|limit| limit.as_secs().to_string());
         let command = &mut self.spec.command;
-        let start = match cluster.runtime {
-            RuntimeChoice::Container => START_FOR_JOB,
-            RuntimeChoice::Process | RuntimeChoice::Slurm => START_AS_LOGIN_FOR_JOB,
+        let start = match cluster.can().root {
+            true => START_FOR_JOB,
+            false => START_AS_LOGIN_FOR_JOB,
         };
         command[2] = start.to_owned();
         command.splice(4..4, [format!("{}/{job}/states", cluster.jobs_dir)].into_iter().chain(limits));
@@ -110,7 +110,7 @@ impl ContainerSpec {
         let mount = |(name, data): (&String, &PushedData)| {
             Some(DataMount { name: name.clone(), source: format!("{}/{name}", cluster.data_dir), inode: data.inode? })
         };
-        let is_mounted = cluster.has_engine() && data_obstacle(cluster, node).is_none();
+        let is_mounted = cluster.can().mounts && data_obstacle(cluster, node).is_none();
         let pushed = pushed.iter().filter(|_| is_mounted);
         self.spec.data = pushed.filter_map(mount).collect();
         self
@@ -137,10 +137,7 @@ pub fn shell_name(cluster: &Cluster, suffix: &str) -> String {
 
 /// Returns the name of the login of a node as whom others log in to its worker.
 pub fn user<'a>(cluster: &Cluster, transport: &'a Transport) -> &'a str {
-    match cluster.runtime {
-        RuntimeChoice::Container => "root",
-        RuntimeChoice::Process | RuntimeChoice::Slurm => transport.user(),
-    }
+    if cluster.can().root { "root" } else { transport.user() }
 }
 
 /// Returns ssh's configuration with the users of nodes, by their addresses, where ranks are processes of logins.
@@ -148,7 +145,7 @@ pub fn users<'a>(cluster: &Cluster, nodes: impl Iterator<Item = (IpAddr, &'a Tra
     let user = |(address, transport): (IpAddr, &Transport)| {
         format!("Host {address}\n  User \"{}\"\n", user(cluster, transport))
     };
-    (!cluster.has_engine()).then(|| nodes.map(user).collect())
+    (!cluster.can().root).then(|| nodes.map(user).collect())
 }
 
 /// Returns what is mounted at [`DATA`](crate::paths::DATA) or below it in a node's containers by the inventory, where pushed data cannot be
@@ -156,8 +153,9 @@ pub fn users<'a>(cluster: &Cluster, nodes: impl Iterator<Item = (IpAddr, &'a Tra
 pub fn data_obstacle<'a>(cluster: &'a Cluster, node: &'a Node) -> Option<&'a str> {
     let targets = node.container.mounts.iter().map(|mount| mount.target.as_str());
     let data = cluster.layout(&cluster.worker).data;
-    let is_process = !cluster.has_engine();
-    targets.chain([cluster.jobs_dir.as_str()]).find(|target| !is_process && Path::new(target).starts_with(&data))
+    targets
+        .chain([cluster.jobs_dir.as_str()])
+        .find(|target| cluster.can().mounts && Path::new(target).starts_with(&data))
 }
 
 /// Returns the worker's main process. sshd needs its full path. The host key is the cluster's, so that a worker keeps
@@ -189,16 +187,11 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
         // not reachable from the host's other networks
         &format!("ListenAddress={address}"),
     ];
-    let (start, sshd) = match cluster.runtime {
-        RuntimeChoice::Container => (START, "/usr/sbin/sshd"),
-        RuntimeChoice::Process | RuntimeChoice::Slurm => (START_AS_LOGIN, "sshd"),
-    };
+    let is_root = cluster.can().root;
+    let (start, sshd) = if is_root { (START, "/usr/sbin/sshd") } else { (START_AS_LOGIN, "sshd") };
     let program = ["sh", "-c", start, sshd, "-D", "-e", "-f", "/dev/null", "-p", &port, "-h", &host_key];
     // its output is kept in a file, and an sshd of the login cannot write where that of a system does
-    let more: &[&str] = match cluster.runtime {
-        RuntimeChoice::Container => &[],
-        RuntimeChoice::Process | RuntimeChoice::Slurm => &["LogLevel=ERROR", "PidFile=none"],
-    };
+    let more: &[&str] = if is_root { &[] } else { &["LogLevel=ERROR", "PidFile=none"] };
     let options = options.into_iter().chain(more.iter().copied());
     program.into_iter().chain(options.flat_map(|option| ["-o", option])).map(str::to_owned).collect()
 }
@@ -206,6 +199,7 @@ fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::RuntimeChoice;
     use crate::inventory::{Device, Inventory, Ulimit};
     use crate::runtime::spec::Spec;
     use serde_json::json;

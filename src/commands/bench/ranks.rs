@@ -1,7 +1,7 @@
 //! The part of `bench` that the ranks of a job do.
 
 use super::super::Context;
-use super::super::job_start::{self, Allocating};
+use super::super::check_options::options_of_check;
 use super::super::rank_output::RankOutput;
 use super::{Network, warn_of_others};
 use crate::bench::measure::rank_program::RankRequest;
@@ -13,6 +13,7 @@ use crate::cli;
 use crate::error::Error;
 use crate::launch;
 use crate::launch::placement::{Placement, Share};
+use crate::schedule::{self, Allocating};
 use crate::start::in_worker::check_modules;
 use crate::start::request::JobOptions;
 use std::time::Duration;
@@ -31,12 +32,12 @@ const NOTED: usize = 8;
 /// Returns the options of the job.
 ///
 /// # Errors
-/// Fewer than two ranks, and as of [`job_start::options_of_check`].
+/// Fewer than two ranks, and as of [`options_of_check`].
 pub fn options(options: &cli::Bench, context: &Context) -> Result<JobOptions, Error> {
     if options.np == Some(1) {
         return Err(too_few(1));
     }
-    job_start::options_of_check(options.np, &options.launching, Duration::from_secs(options.timeout), context)
+    options_of_check(options.np, &options.launching, Duration::from_secs(options.timeout), context)
 }
 
 /// Checks that a job has ranks that exchange something.
@@ -69,7 +70,7 @@ pub async fn run(
     let budget = if options.quick { QUICK } else { BUDGET }[usize::from(network.is_none())];
     let request = RankRequest { sizes: &options.sizes, budget, is_quick: options.quick };
     let program = request.program(job.launcher, job.controller);
-    let plan = job_start::plan(async { Ok(program) }, job, Allocating::WhenFree, context).await?;
+    let plan = context.scheduler().place(async { Ok(program) }, job, Allocating::WhenFree).await?;
     check_placement(&plan.placement)?;
     let mut warned = network.map(|network| network.warned.clone()).unwrap_or_default();
     let is_disturbed = warn_of_others(plan.hosts.observed(), &mut warned, events);
@@ -80,7 +81,7 @@ pub async fn run(
         context.session.cancellation.run(checking).await?;
     }
     let mut output = RankOutput::new();
-    let ended = job_start::start(&plan, context, |node, frame| output.take(node, frame)).await;
+    let ended = schedule::run(&plan, context.site(), |node, frame| output.take(node, frame)).await;
     let (placement, failure) = match ended {
         Ok(ended) => (ended.placement.clone(), output.failure(&ended, events)),
         // what was found before the time was over still holds

@@ -59,7 +59,7 @@ pub async fn run(options: &DataPush, context: &Context) -> Result<Outcome, Error
     check_unused(&replaced, name, "push them under another name with --as NAME, or wait")?;
     check_origins(&compared.ok, name, context).await?;
     let place = target.cluster().layout(&target.cluster().worker).data;
-    if target.cluster().has_engine() && compared.ok.iter().any(|recipient| !recipient.has_directory(name)) {
+    if target.cluster().can().mounts && compared.ok.iter().any(|recipient| !recipient.has_directory(name)) {
         events.note(format!("the next job, or hvdctl up, recreates the workers: they mount the data at {place}"));
     }
     let NodeResults { ok, failed } = delivery.run(compared).await?;

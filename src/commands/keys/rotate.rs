@@ -10,7 +10,7 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::KeyType;
 use crate::keys::files::KeyKind;
 use crate::keys::push::RotationResult;
-use crate::slurm::key;
+use crate::schedule::queue::key;
 use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -15,7 +15,7 @@ use crate::launch::programs::QUEUE_WAIT;
 use crate::runtime::Runtime;
 use crate::runtime::container::{SLURM, with_role};
 use crate::runtime::spec::{LABEL_SPEC_FULL, Role};
-use crate::slurm::daemons::{ANSWER_LIMIT, PAUSE};
+use crate::schedule::queue::daemons::{ANSWER_LIMIT, PAUSE};
 use crate::text::units::count;
 use crate::transport::node::Script;
 use schemars::JsonSchema;

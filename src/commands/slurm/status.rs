@@ -5,7 +5,7 @@ use crate::commands::Outcome;
 use crate::commands::context::{Context, node_table};
 use crate::document::{NodeEntry, Nodes};
 use crate::error::Error;
-use crate::slurm::daemons::{self, NodeState};
+use crate::schedule::queue::daemons::{self, NodeState};
 use crate::text::nodeset;
 use crate::text::table::{cell, key, note, text};
 use schemars::JsonSchema;

@@ -2,14 +2,12 @@
 
 use crate::commands::Outcome;
 use crate::document::End;
-use crate::error::Error;
-use crate::event::Events;
 use crate::grade::best::Choice;
 use crate::grade::speed;
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
-use crate::start::in_worker::{NodeCores, cores};
-use crate::start::plan::JobPlan;
+use crate::schedule::ShownPlan;
+use crate::start::in_worker::NodeCores;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
 use crate::text::result::ResultText;
@@ -61,19 +59,22 @@ impl DryRun {
     }
 }
 
-/// Checks the plan of a job as its start would, and shows it. `best`: why these nodes, if they were chosen.
-pub async fn show(plan: &JobPlan, best: Option<Choice>, events: &Events) -> Result<Outcome, Error> {
-    plan.check(events)?;
+/// Returns what a dry run says of a plan as text and as a document. `best`: why these nodes, if they were chosen.
+pub fn outcome(command: &[ProgramArgument], shown: ShownPlan<'_>, best: Option<Choice>) -> Outcome {
+    let ShownPlan { placed, placement, commands, cores, submission } = shown;
+    let Some(plan) = placed else {
+        let text = format!("sbatch {}\neach rank: {}\n", quote::command(&submission), quote::command(command));
+        return Outcome::ok(text, DryRun { sbatch: submission, ..DryRun::of(command.to_vec()) });
+    };
     let address = |share: &Share| {
         let host = plan.hosts.all().find(|host| host.observed.name() == share.node);
         host.map_or_else(String::new, |host| host.endpoint.address.to_string())
     };
-    let cores = cores(plan, events).await?;
     let with_ranks = plan.hosts.all().filter(|host| host.ranks > 0);
     let speeds =
         with_ranks.map(|host| NodeSpeed { node: host.observed.name().to_owned(), speed: host.speed }).collect();
     let details = DryRunDetails { cores, speeds, best };
-    Ok(outcome(&plan.program.command, &plan.placement, address, &plan.commands, details))
+    placed_outcome(command, &placement, address, commands, details)
 }
 
 /// How fast a node is.
@@ -95,8 +96,8 @@ pub(in crate::commands) struct DryRunDetails {
     pub(in crate::commands) best: Option<Choice>,
 }
 
-/// Formats the plan of a job. `address`: that of a share's node.
-pub(in crate::commands) fn outcome(
+/// Formats the plan of a job whose nodes are allocated. `address`: that of a share's node.
+pub(in crate::commands) fn placed_outcome(
     command: &[ProgramArgument],
     placement: &Placement,
     address: impl Fn(&Share) -> String,

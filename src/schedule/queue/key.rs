@@ -7,23 +7,23 @@ use crate::cluster::member::Member;
 use crate::error::NodeError;
 use crate::event::Events;
 use crate::inventory::Cluster;
+use crate::schedule::queue::config::SlurmNode;
 use crate::secret::Secret;
-use crate::slurm::config::SlurmNode;
 use crate::transport::node::Script;
 use zeroize::Zeroizing;
 
 const KEY: &str = concat!(
-    include_str!("../scripts/node/close.sh"),
-    include_str!("../scripts/node/permissions.sh"),
-    include_str!("../scripts/slurm/nodes/key.sh")
+    include_str!("../../scripts/node/close.sh"),
+    include_str!("../../scripts/node/permissions.sh"),
+    include_str!("../../scripts/slurm/nodes/key.sh")
 );
 const GIVE: &str = concat!(
-    include_str!("../scripts/node/close.sh"),
-    include_str!("../scripts/node/permissions.sh"),
-    include_str!("../scripts/slurm/nodes/give_key.sh")
+    include_str!("../../scripts/node/close.sh"),
+    include_str!("../../scripts/node/permissions.sh"),
+    include_str!("../../scripts/slurm/nodes/give_key.sh")
 );
-const HAS_KEY: &str = include_str!("../scripts/slurm/nodes/has_key.sh");
-const GIVEN: &str = include_str!("../scripts/slurm/nodes/given.sh");
+const HAS_KEY: &str = include_str!("../../scripts/slurm/nodes/has_key.sh");
+const GIVEN: &str = include_str!("../../scripts/slurm/nodes/given.sh");
 
 /// The key, as the master has it.
 pub struct MungeKey {

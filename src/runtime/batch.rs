@@ -1,12 +1,12 @@
-//! Slurm as the runtime: processes of the login that a batch job starts on the first node of its allocation. Labels,
-//! environment and output lie in the same directories as those of [`LoginProcesses`], which all nodes share; whether
-//! they run is Slurm's to say.
+//! Batch jobs as the runtime: processes of the login that Slurm starts on the first node of an allocation. Labels,
+//! environment and output lie in the same directories as those of [`LoginProcesses`], which all nodes share. Slurm knows
+//! whether they run.
 
 use super::container::{ContainerState, ContainerSummary};
 use super::process::{LoginProcesses, name_of, process_script, summary_of};
 use super::spec::ContainerSpec;
 use crate::error::NodeError;
-use crate::model::queue::QueueEntry;
+use crate::model::queue::{QueueEnd, QueueEntry};
 use crate::text::quote;
 use crate::transport::node::Script;
 
@@ -17,15 +17,24 @@ const CANCEL: &str = process_script!("slurm/common.sh", "slurm/cancel.sh");
 const END: &str = process_script!("slurm/common.sh", "slurm/end.sh");
 const WAIT: &str = process_script!("slurm/common.sh", "slurm/wait.sh");
 
-/// What Slurm runs for this login. Clones share the connection to the login node.
+/// How a job is submitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchRequest {
+    /// How its name in the queue begins.
+    pub name: String,
+    /// The options of the command that submits it.
+    pub options: Vec<String>,
+}
+
+/// The batch jobs of this login. Clones share the connection to the login node.
 #[derive(Clone)]
-pub struct SlurmJobs {
+pub struct BatchJobs {
     processes: LoginProcesses,
 }
 
-impl SlurmJobs {
-    pub(super) fn new(processes: LoginProcesses) -> SlurmJobs {
-        SlurmJobs { processes }
+impl BatchJobs {
+    pub(super) fn new(processes: LoginProcesses) -> BatchJobs {
+        BatchJobs { processes }
     }
 
     pub(super) fn node(&self) -> &str {
@@ -46,21 +55,33 @@ impl SlurmJobs {
         Ok(listed.lines().filter_map(summary).collect())
     }
 
-    /// Asks Slurm whether it would take the job.
-    pub(super) async fn check(&self, spec: &ContainerSpec) -> Result<(), NodeError> {
-        let script = self.script(CHECK).with("options", &arguments(&spec.sbatch.options));
+    /// Asks Slurm whether it would take a job.
+    ///
+    /// # Errors
+    /// [`NodeError`] with Slurm's message.
+    pub async fn check(&self, request: &BatchRequest) -> Result<(), NodeError> {
+        let script = self.script(CHECK).with("options", &arguments(&request.options));
         self.processes.run(&script, "submit the job to Slurm").await.map(drop)
     }
 
-    pub(super) async fn create_and_start(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
+    /// Submits a job whose first process this container describes. One that cannot be submitted is removed again.
+    ///
+    /// # Errors
+    /// [`NodeError`] with Slurm's message.
+    pub async fn submit(&self, spec: &ContainerSpec, request: &BatchRequest) -> Result<(), NodeError> {
         let id = self.processes.create(spec).await?;
-        let script = self.script(SUBMIT).with("which", &id).with("name", &spec.sbatch.name);
-        let script = script.with("options", &arguments(&spec.sbatch.options));
+        let script = self.script(SUBMIT).with("which", &id).with("name", &request.name);
+        let script = script.with("options", &arguments(&request.options));
         let started = self.processes.run(&script, "submit the job to Slurm").await;
         if started.is_err() {
             let _ = self.end(&id, true).await;
         }
-        started.map(|_| id)
+        started.map(drop)
+    }
+
+    /// Returns how a job has ended, as far as Slurm knows. `started`: how many ranks had started.
+    pub(super) async fn end_of(&self, container: &str, started: u32) -> Option<QueueEnd> {
+        self.list().await.ok()?.into_iter().find(|one| one.id == container)?.queue?.end(started)
     }
 
     pub(super) async fn terminate(&self, which: &str) -> Result<(), NodeError> {

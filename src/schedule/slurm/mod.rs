@@ -1,49 +1,46 @@
-//! A job under Slurm: planned without nodes, uploaded once to the directory that all of them share, and submitted.
+//! A job for a site's Slurm: planned without nodes, uploaded once to the directory that all of them share, and submitted.
 //!
 //! Its batch job begins with `allocation.py`, which finds out which ranks each node has and becomes the job supervisor.
 //! That starts ranks as on any other nodes; what it starts on another node is a step of the batch job.
 
 pub mod options;
 
-use super::directory::{DirectoryContents, File, record_of, variables, write};
-use super::plan::describe;
-use super::request::{JobOptions, JobProgram};
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
-use crate::cluster::session::Session;
+use crate::cluster::site::Site;
 use crate::cluster::target::Target;
-use crate::error::{Error, ErrorKind, NodeError};
-use crate::event::{Event, Events, Phase, Step};
+use crate::error::{Error, NodeError};
+use crate::event::{Events, Phase, Step};
 use crate::inventory::{Bind, Cluster};
-use crate::job::cleanup::end_ranks;
+use crate::job::cleanup::JobNodes;
+use crate::job::manage;
 use crate::launch::description::{LaunchDescription, LaunchHost};
 use crate::launch::env_file::environment;
 use crate::launch::placement::{Placement, Share};
 use crate::launch::programs::{self, ALLOCATION, REMOTE_SHELL_OF_SLURM, command};
-use crate::launch::{self, LaunchRequest, Launcher};
+use crate::launch::{self, LaunchRequest};
 use crate::model::fault::Fault;
 use crate::model::launcher::LauncherName;
 use crate::node::gpus::GpuRequest;
 use crate::random;
-use crate::record::{InSlurm, JobResult, JobState, Record, stored};
-use crate::runtime::spec::{ContainerSpec, Sbatch};
+use crate::record::list::Job;
+use crate::record::{InSlurm, JobResult, Record, stored};
+use crate::runtime::batch::BatchRequest;
+use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
+use crate::start::directory::{DirectoryContents, File, directory_of_ranks, record_of, variables, write};
+use crate::start::execute::{abandon, begin};
+use crate::start::plan::describe;
+use crate::start::prepare::upload_to_all;
+use crate::start::request::{JobOptions, JobProgram};
 use crate::sync::NodeProject;
 use crate::sync::upload::Project;
-use crate::transport::node::Script;
-use anyhow::Context as _;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-
-const RESULT: &str =
-    concat!(include_str!("../../scripts/job/directory.sh"), include_str!("../../scripts/job/result.sh"));
 
 /// Where the port at which ranks find one another is taken from, at random: below those that systems give out
 /// (ip_local_port_range).
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
-
-/// How often the project is sent at most, while files of it change.
-const UPLOADS: usize = 5;
 
 /// The variables by which Open MPI's own launchers use the nodes that they are given, over the job's remote shell,
 /// and do not look for the allocation themselves.
@@ -59,7 +56,9 @@ pub struct BatchJob {
     /// How.
     pub options: JobOptions,
     cluster: Cluster,
-    /// The batch job, without its workspace, which is known after the upload.
+    /// How it is submitted.
+    pub sbatch: BatchRequest,
+    /// Its launcher, without its workspace, which is known after the upload.
     container: ContainerSpec,
     record: Record,
     environment: BTreeMap<String, Secret>,
@@ -106,7 +105,6 @@ impl BatchJob {
         let container = ContainerSpec {
             env: variables.into_iter().chain(cluster.layout(&name).variables()).chain(own).collect(),
             name,
-            sbatch: Sbatch { name: title, options: sbatch },
             ..ContainerSpec::master(
                 &cluster,
                 node,
@@ -119,60 +117,70 @@ impl BatchJob {
         let launch = LaunchDescription { slurm: true, ..describe(&cluster, launcher, &request, &options) };
         let launch = stored::write("launch.json", &launch).map_err(Error::Local)?;
         let record = record(&cluster, &container, &program, &options, &id, &node.name);
-        Ok(BatchJob { id, program, options, cluster, container, record, environment, launch })
-    }
-
-    /// Returns the options of sbatch.
-    pub fn sbatch(&self) -> &[String] {
-        &self.container.sbatch.options
-    }
-
-    /// Returns its launcher.
-    pub fn launcher(&self) -> &'static Launcher {
-        launch::launcher(self.options.launcher, self.options.controller)
+        let sbatch = BatchRequest { name: title, options: sbatch };
+        Ok(BatchJob { id, program, options, cluster, sbatch, container, record, environment, launch })
     }
 
     /// Asks Slurm whether it would take the job. Changes nothing.
     ///
     /// # Errors
-    /// With the words of sbatch.
+    /// With the message of sbatch.
     pub async fn check(&self, login: &Member) -> Result<(), Error> {
-        Ok(login.runtime().await?.check(&self.container).await?)
+        Ok(login.runtime().await?.batch("submit the job to Slurm")?.check(&self.sbatch).await?)
     }
 
-    /// Uploads the job to the directory that its nodes will share, and submits it. `open`: the ids of the jobs of the
-    /// project that have not ended.
+    /// Uploads the job to the directory that its nodes will share, and submits it.
     ///
     /// # Errors
     /// Why it could not be submitted; then nothing of it is left.
-    pub async fn submit(&self, login: &Member, open: &[&str], session: &Session, events: &Events) -> Result<(), Error> {
-        events.send(Event::Job { id: self.id.clone(), state: JobState::Starting });
-        let prepared = tokio::select! {
-            prepared = self.prepare(login, open, events) => prepared,
-            error = session.cancellation.cancelled() => Err(error),
-        };
-        let submitted = async {
-            let container = ContainerSpec { workspace: prepared?, ..self.container.clone() };
-            let submitting = async { login.runtime().await?.create_and_start(&container).await };
+    pub async fn submit(&self, login: &Member, site: Site<'_>) -> Result<(), Error> {
+        let Site { events, session, .. } = site;
+        // two that upload one project at the same time would mix its files
+        session.lock_all(std::slice::from_ref(login)).await?;
+        let open = self.open_jobs(site).await?;
+        let submit = async |workspace| {
+            let container = ContainerSpec { workspace, ..self.container.clone() };
+            let runtime = login.runtime().await?;
+            let submitting = async { runtime.batch("submit the job to Slurm")?.submit(&container, &self.sbatch).await };
             events.step(&login.node.name, Step::write("submitting the job"), submitting).await?;
             Ok(())
         };
-        let submitted: Result<(), Error> = submitted.await;
-        if let Err(error) = &submitted {
-            self.abandon(login, error).await;
-        }
+        let abandon = async |error: &Error| {
+            let nodes = JobNodes {
+                cluster: &self.cluster,
+                id: &self.id,
+                launcher: login.clone(),
+                others: Vec::new(),
+                shares_directory: true,
+            };
+            abandon(&nodes, error, never_submitted(error), events).await;
+        };
+        let submitted = begin(&self.id, (session, events), self.prepare(login, &open, events), submit, abandon).await;
+        session.locks.release().await;
         submitted
     }
 
+    /// Returns the ids of the jobs of its project that have not ended.
+    async fn open_jobs(&self, Site { target, fleet, events, session, .. }: Site<'_>) -> Result<Vec<String>, Error> {
+        let jobs = session.cancellation.run(manage::list(target, fleet, events)).await?;
+        if let Some(error) = jobs.failed.first() {
+            return Err(error.clone().into());
+        }
+        let project = self.program.project.as_ref().map(|_| &self.program.name);
+        let is_open = |job: &&Job| !job.is_over() && project.is_some() && job.project.as_ref() == project;
+        Ok(jobs.jobs.iter().filter(is_open).map(|job| job.id.clone()).collect())
+    }
+
     /// Uploads the project and writes the job's directory. Returns the project's directory.
-    async fn prepare(&self, login: &Member, open: &[&str], events: &Events) -> Result<Option<String>, Error> {
+    async fn prepare(&self, login: &Member, open: &[String], events: &Events) -> Result<Option<String>, Error> {
         events.phase(Phase::Preparing);
         let directory = self.upload(login, open, events).await?;
         let mut others: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(programs::ON_FIRST_NODE).collect();
         others.retain(|(_, name, _)| *name != REMOTE_SHELL_OF_SLURM.1);
         others.extend([REMOTE_SHELL_OF_SLURM, (0o600, "launch.json", self.launch.as_str())]);
         others.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, text.as_ref())));
-        let launcher = self.launcher().unpinned_description().to_string();
+        let launcher = launch::launcher(self.options.launcher, self.options.controller);
+        let launcher = launcher.unpinned_description().to_string();
         let (record, environment) = (&self.record, &variables(&self.cluster, &self.record, &self.environment, 1.0));
         let contents =
             DirectoryContents { record, launcher: &launcher, environment, is_shared: false, others: &others };
@@ -180,49 +188,35 @@ impl BatchJob {
         Ok(directory)
     }
 
-    /// Uploads the project, if the job has one, and again while its files change. Returns its directory.
-    async fn upload(&self, login: &Member, open: &[&str], events: &Events) -> Result<Option<String>, Error> {
-        let Some(mut project) = self.program.project.clone() else { return Ok(None) };
+    /// Uploads the project, if the job has one. Returns its directory.
+    async fn upload(&self, login: &Member, open: &[String], events: &Events) -> Result<Option<String>, Error> {
         let BatchJob { cluster, program, id, .. } = self;
         let on_login = NodeProject { cluster, transport: &login.transport, name: &program.name, job: id };
-        for number in 1.. {
-            let upload = async |project: &Project| {
-                let compared = on_login.compare(project, open, events).await?;
+        let open: Vec<&str> = open.iter().map(String::as_str).collect();
+        let upload = async |project: Option<&Project>, login: &Member, _| {
+            let Some(project) = project else { return Ok(None) };
+            let uploading = async {
+                let compared = on_login.compare(project, &open, events).await?;
                 let directory = compared.workspace.directory.clone();
                 on_login.upload(project, compared, events).await?;
-                Ok::<_, NodeError>(directory)
+                Ok::<_, NodeError>(Some(directory))
             };
-            let step = Step::write("uploading the project");
-            match events.step(&login.node.name, step, upload(&project)).await {
-                Err(error) if error.kind == ErrorKind::FileChanged && number < UPLOADS => {
-                    let earlier = project.files.clone();
-                    let refreshed = tokio::task::spawn_blocking(move || earlier.refresh()).await;
-                    project.files = refreshed.context("cannot read the project")??;
-                }
-                uploaded => return Ok(Some(uploaded?)),
-            }
-        }
-        unreachable!("the last upload returns")
+            events.step(&login.node.name, Step::write("uploading the project"), uploading).await
+        };
+        let uploaded = upload_to_all(program.project.clone(), &[login], events, upload).await?;
+        Ok(uploaded.into_iter().flatten().next())
     }
+}
 
-    /// Removes what a job has left that could not be submitted, and records why. Where another job has its id nothing
-    /// is this job's.
-    async fn abandon(&self, login: &Member, error: &Error) {
-        if matches!(error, Error::Nodes { failed, .. } if failed.iter().any(|one| one.kind == ErrorKind::JobExists)) {
-            return;
-        }
-        if let Ok(runtime) = login.runtime().await {
-            let _ = runtime.remove(&self.container.name).await;
-        }
-        // its environment may be secret
-        let _ = end_ranks(&self.cluster, &self.id, login).await;
-        let fault = Some(Fault::NotSubmitted { error: error.to_string() });
-        let stopped = matches!(error, Error::Signal(_));
-        let never = JobResult { ended: now(), stopped, launcher: Some(1), fault, ..JobResult::default() };
-        if let Ok(result) = stored::write_checked("result.json", &never) {
-            let script = Script::new(RESULT).with("jobs_dir", &self.cluster.jobs_dir).with("id", &self.id);
-            let _ = login.transport.script(&script.with("result", &result), "record the result of the job").await;
-        }
+/// Returns the result of a job that could not be submitted.
+fn never_submitted(error: &Error) -> JobResult {
+    let fault = Some(Fault::NotSubmitted { error: error.to_string() });
+    JobResult {
+        ended: now(),
+        stopped: matches!(error, Error::Signal(_)),
+        launcher: Some(1),
+        fault,
+        ..JobResult::default()
     }
 }
 
@@ -236,18 +230,14 @@ fn record(
     login: &str,
 ) -> Record {
     let ranks = options.resources.ranks.map_or(0, |ranks| ranks.max);
-    let cwd = match program.project {
-        Some(_) => cluster.layout(&container.name).workspace,
-        None if program.files.is_empty() => "/".into(),
-        None => format!("{}/{id}", cluster.jobs_dir),
-    };
+    let workspace = cluster.layout(&container.name).workspace;
     Record {
         id: id.to_owned(),
         created: now(),
         placement: Placement { shares: vec![Share { node: login.to_owned(), ranks, ..Share::default() }] },
         // GPUs and cores are those that Slurm gives
         bind: Some(options.bind.unwrap_or(Bind::None)),
-        cwd,
+        cwd: directory_of_ranks(cluster, program, id, workspace),
         ranks,
         port: cluster.port,
         slurm: Some(InSlurm::default()),

@@ -12,6 +12,7 @@ pub mod config;
 pub mod containers;
 pub mod daemons;
 pub mod key;
+pub mod submission;
 
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, NodeError};

@@ -17,18 +17,18 @@ use std::net::IpAddr;
 use zeroize::Zeroizing;
 
 /// Installs Slurm in the cluster's image.
-pub const IMAGE: &str = include_str!("../scripts/slurm/nodes/image.sh");
+pub const IMAGE: &str = include_str!("../../scripts/slurm/nodes/image.sh");
 
-const MAIN: &str = include_str!("../scripts/slurm/nodes/main.sh");
-const HOOK: &str = include_str!("../scripts/slurm/nodes/hook.sh");
+const MAIN: &str = include_str!("../../scripts/slurm/nodes/main.sh");
+const HOOK: &str = include_str!("../../scripts/slurm/nodes/hook.sh");
 
 /// The programs in the directory, by their names there.
 const PROGRAMS: [(&str, &str); 8] = [
-    ("agent.py", include_str!("../scripts/slurm/nodes/agent.py")),
-    ("node.py", include_str!("../scripts/slurm/nodes/node.py")),
-    ("queued.py", include_str!("../scripts/slurm/nodes/queued.py")),
-    ("engine.py", include_str!("../scripts/slurm/nodes/engine.py")),
-    ("hook.py", include_str!("../scripts/slurm/nodes/hook.py")),
+    ("agent.py", include_str!("../../scripts/slurm/nodes/agent.py")),
+    ("node.py", include_str!("../../scripts/slurm/nodes/node.py")),
+    ("queued.py", include_str!("../../scripts/slurm/nodes/queued.py")),
+    ("engine.py", include_str!("../../scripts/slurm/nodes/engine.py")),
+    ("hook.py", include_str!("../../scripts/slurm/nodes/hook.py")),
     ("prolog", HOOK),
     ("epilog", HOOK),
     ("check", HOOK),

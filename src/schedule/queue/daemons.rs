@@ -17,11 +17,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 const INSTALL: &str = concat!(
-    include_str!("../scripts/node/close.sh"),
-    include_str!("../scripts/node/permissions.sh"),
-    include_str!("../scripts/slurm/nodes/install.sh")
+    include_str!("../../scripts/node/close.sh"),
+    include_str!("../../scripts/node/permissions.sh"),
+    include_str!("../../scripts/slurm/nodes/install.sh")
 );
-const RESTART: &str = include_str!("../scripts/slurm/nodes/restart.sh");
+const RESTART: &str = include_str!("../../scripts/slurm/nodes/restart.sh");
 
 /// The ports of slurmctld, on the master, and of slurmd.
 const PORTS: [u16; 2] = [6817, 6818];

@@ -9,18 +9,21 @@ use crate::start::request::JobOptions;
 const BEFORE_LIMIT: u64 = 10;
 
 /// Options of sbatch that hvdctl cannot follow a job with: it would be several jobs, one of another cluster, or none.
-const REFUSED: [(&str, &str); 10] = [
-    ("--help", "-h"),
-    ("--usage", ""),
-    ("--version", "-V"),
-    ("--array", "-a"),
-    ("--wait", "-W"),
-    ("--clusters", "-M"),
-    ("--test-only", ""),
-    ("--wrap", ""),
-    ("--parsable", ""),
-    ("--output", "-o"),
+const REFUSED: [(&str, &str, &str); 10] = [
+    ("--help", "-h", SEVERAL),
+    ("--usage", "", SEVERAL),
+    ("--version", "-V", SEVERAL),
+    ("--array", "-a", SEVERAL),
+    ("--wait", "-W", SEVERAL),
+    ("--clusters", "-M", SEVERAL),
+    ("--test-only", "", SEVERAL),
+    ("--wrap", "", SEVERAL),
+    ("--parsable", "", SEVERAL),
+    ("--output", "-o", SEVERAL),
 ];
+
+/// The next step for all of them.
+const SEVERAL: &str = "leave it out; for several jobs, run hvdctl several times";
 
 /// Returns the options of sbatch: those of hvdctl and of the inventory, then those of the operator, which take
 /// precedence.
@@ -68,28 +71,37 @@ pub fn options(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<Vec
 /// Checks that a job can be submitted. `usual`: the inventory's options of sbatch.
 ///
 /// # Errors
-/// What jobs under Slurm cannot be asked for.
+/// It is elastic, or has options with which hvdctl cannot follow it.
 pub fn check(job: &JobOptions, usual: &[String]) -> Result<(), Error> {
-    if job.resources.ranks.is_some_and(|ranks| ranks.min.is_some()) {
+    if job.min_ranks().is_some() {
         return Err(Error::usage(
             "-np MIN:MAX is for elastic jobs, but a Slurm allocation keeps its nodes",
             "give one number of ranks",
         ));
     }
-    match usual.iter().chain(&job.sbatch).find(|option| is_refused(option)) {
-        Some(option) => Err(Error::usage(
-            format!("the option {option} of sbatch cannot be used with hvdctl jobs"),
-            "leave it out; for several jobs, run hvdctl several times",
-        )),
-        None => Ok(()),
-    }
+    refuse(usual.iter().chain(&job.sbatch), &REFUSED, |option| {
+        format!("the option {option} of sbatch cannot be used with hvdctl jobs")
+    })
 }
 
-/// Returns whether an option is one of [`REFUSED`].
-fn is_refused(option: &str) -> bool {
-    let name = option.split_once('=').map_or(option, |(name, _)| name);
-    let is_short = |short: &str| !short.is_empty() && option.starts_with(short) && !option.starts_with("--");
-    REFUSED.iter().any(|(long, short)| name == *long || is_short(short))
+/// Refuses the options of sbatch in a table of long name, short name and next step. `message`: what the error says of
+/// one.
+///
+/// # Errors
+/// With the first of them.
+pub fn refuse<'a>(
+    options: impl IntoIterator<Item = &'a String>,
+    refused: &[(&str, &str, &str)],
+    message: impl Fn(&str) -> String,
+) -> Result<(), Error> {
+    for option in options {
+        let name = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
+        let is_short = |short: &str| !short.is_empty() && option.starts_with(short) && !option.starts_with("--");
+        if let Some((.., hint)) = refused.iter().find(|(long, short, _)| name == *long || is_short(short)) {
+            return Err(Error::usage(message(option), *hint));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the kind and the number of GPUs in generic resources such as `gpu:a100:4`.

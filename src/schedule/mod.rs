@@ -1,0 +1,53 @@
+//! Who chooses the nodes of a job and when it begins, and how a job gets there.
+//!
+//! There are three schedulers. hvdctl itself starts a job at once on nodes that are free. The cluster's queue
+//! ([`queue`], `hvdctl slurm up`) chooses among nodes that hvdctl prepares. A site's Slurm ([`slurm`], the table
+//! `[slurm]`) chooses nodes that hvdctl does not know.
+//!
+//! A [`Scheduler`] makes the [`Plan`] of a job. Whichever scheduler it is for, a plan is asked the same questions: would it
+//! work ([`Plan::check`]), what would be done ([`Plan::show`]), do it ([`Plan::submit`]), and how it ends
+//! ([`Plan::follow`], which also ends it at a signal). Only this room knows the commands of Slurm.
+
+mod allocation;
+mod follow;
+mod plan;
+pub mod queue;
+pub mod slurm;
+
+pub use plan::{Allocating, Plan, ShownPlan, Submitted, run};
+
+use crate::cluster::observation::ObservedNode;
+use crate::cluster::site::Site;
+use crate::error::Error;
+use crate::inventory::Cluster;
+
+/// Who chooses the nodes of a command's jobs.
+#[derive(Clone, Copy)]
+pub struct Scheduler<'a> {
+    /// The nodes of the command, and how they are reached.
+    pub site: Site<'a>,
+    /// If set, jobs bypass the cluster's queue (`--scheduler ssh`).
+    pub is_direct: bool,
+}
+
+impl Scheduler<'_> {
+    /// Returns true if jobs are put into the cluster's queue. `nodes`: those that were observed.
+    ///
+    /// # Errors
+    /// As [`queue::is_up`].
+    pub fn is_queue(&self, nodes: &[ObservedNode]) -> Result<bool, Error> {
+        Ok(!self.is_direct && queue::is_up(nodes, self.site.cluster())?)
+    }
+}
+
+/// Checks that hvdctl may choose the nodes of a job, as far as that is known before a node is contacted.
+///
+/// # Errors
+/// A site's Slurm chooses them.
+pub fn check_choice(cluster: &Cluster) -> Result<(), Error> {
+    if cluster.can().choose_nodes {
+        return Ok(());
+    }
+    let hint = "leave out --best; --sbatch=--constraint=… chooses nodes by their features";
+    Err(Error::usage("--best: Slurm chooses the nodes of a job", hint))
+}
