@@ -370,15 +370,32 @@ fn only_its_directory_knows_the_container_engines_client() {
     }
 }
 
-/// What is above asks the inventory's `Layout`, or a `Runtime` that does what it can.
+/// The other rooms ask a cluster for an ability (`Cluster::can`), or a `Runtime` to do what it can.
 #[test]
-fn only_what_starts_ranks_asks_whether_they_are_in_containers() {
-    let asks = Regex::new(r"RuntimeChoice|Runtime::(Engine|Process)").unwrap();
+fn only_the_runtime_and_the_inventory_ask_which_runtime_a_cluster_has() {
+    let asks = Regex::new(r"RuntimeChoice::|\bRuntime::(Engine|Process|Batch)").unwrap();
+    let sources = sources();
+    let sites = sources.iter().filter(|(file, _)| !file.starts_with("runtime/"));
+    let sites: Vec<(&String, usize)> =
+        sites.map(|(file, text)| (file, asks.find_iter(text).count())).filter(|(_, sites)| *sites > 0).collect();
+    let allowed = ["inventory/fields.rs", "inventory/mod.rs", "model/ability.rs"];
+    assert_eq!(sites.iter().map(|(file, _)| file.as_str()).collect::<Vec<_>>(), allowed, "{sites:?}");
+}
+
+/// Other rooms name the options that users write, and `export` writes a script of its own.
+#[test]
+fn only_schedulers_know_the_commands_of_slurm() {
+    let command = Regex::new(r#"(^|[^-.\w])(sbatch|squeue|scancel|sinfo|scontrol|sacct)\b[^:]"#).unwrap();
     for (file, text) in sources() {
-        let may = ["runtime", "worker", "start", "inventory", "model"].contains(&room(&file));
-        assert!(may || file == "transport/node.rs" || !asks.is_match(&text), "{file} asks for the runtime");
+        let may = ["schedule", "export", "cli"].contains(&room(&file)) || NAME_IN_MESSAGES.contains(&file.as_str());
+        let found = text.lines().find(|line| command.is_match(line) && !line.contains("hvdctl export sbatch"));
+        assert!(may || found.is_none(), "{file} names a command of Slurm: {}", found.unwrap_or_default());
     }
 }
+
+/// Files whose messages or documents say what a user gives to Slurm or did there.
+const NAME_IN_MESSAGES: [&str; 4] =
+    ["commands/train/dry_run.rs", "model/fault.rs", "inventory/check.rs", "inventory/refusals.rs"];
 
 /// The text of each file below `src/scripts`, by its path.
 fn scripts() -> BTreeMap<String, String> {

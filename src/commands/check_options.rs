@@ -27,7 +27,7 @@ pub fn options_of_check(
     check_ranks(target, ranks, None)?;
     Ok(JobOptions {
         resources: ResourceRequest { ranks, map_by: MapBy::Slot, per_node: None },
-        sbatch: launching.sbatch.clone(),
+        submission: launching.sbatch.clone(),
         restarts: 0,
         elastic: None,
         changes: None,

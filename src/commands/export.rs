@@ -164,7 +164,7 @@ fn for_slurm(options: &cli::ExportSbatch, root: &Path, target: Target, is_on: bo
     let scheduled = target.inventory.clone().under_slurm();
     let resources = ResourceRequest { ranks: Some(job.np), map_by: options.map_by, per_node: options.gpus_per_node };
     let (job_options, command) = job_options(job, root, &scheduled, resources)?;
-    let job_options = JobOptions { sbatch: options.sbatch.clone(), ..job_options };
+    let job_options = JobOptions { submission: options.sbatch.clone(), ..job_options };
     let nodes = if target.inventory.slurm.is_some() { scheduled.nodes } else { target.nodes() };
     export(
         ExportFormat::Sbatch,

@@ -118,7 +118,7 @@ fn entry(
     let version = runtime.engine.version().map(|(name, version)| (name, version.to_owned()));
     (status.engine_name, status.engine) = version.unzip();
     status.jobs = plan::running_jobs(&cluster.name, &facts, &runtime.containers);
-    let waits = |record: &Record| record.slurm.is_some_and(|slurm| !slurm.is_placed);
+    let waits = Record::waits_for_nodes;
     let waiting: Vec<Record> = open_records(&facts.jobs.recorded).filter(waits).collect();
     status.jobs.retain(|job| waiting.iter().all(|record| record.id != *job));
     status.image = runtime.image.as_ref().map(|image| image.id.clone()).filter(|id| !id.is_empty());

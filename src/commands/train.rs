@@ -136,7 +136,7 @@ fn job_options(start: &Start<'_>, context: &Context) -> Result<JobOptions, Error
     let controller = running.launching.controller(cluster.controller);
     Ok(JobOptions {
         resources: ResourceRequest { ranks: np, map_by: running.map_by, per_node: running.gpus_per_node },
-        sbatch: running.launching.sbatch.clone(),
+        submission: running.launching.sbatch.clone(),
         restarts: running.restarts,
         elastic: running.elastic(np, launcher, controller)?,
         changes: running.reset_limit,

@@ -59,7 +59,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     }
     // hvdctl follows the output of its own jobs elsewhere
     let is_output = |option: &str| option.starts_with("--output=") || option.starts_with("-o");
-    let output: Vec<String> = job.sbatch.extract_if(.., |option| is_output(option)).collect();
+    let output: Vec<String> = job.submission.extract_if(.., |option| is_output(option)).collect();
     let options = [options(&slurm, &job, cluster)?, output].concat();
     if let Some(bad) = options.iter().find(|option| option.contains(|c: char| c.is_control())) {
         return Err(Error::usage(

@@ -255,7 +255,7 @@ impl JobFiles {
     /// before one that cannot.
     fn add_record(&mut self, record: Result<Record, UnreadableRecord>) {
         // nodes that Slurm has not chosen keep the record of a job that waits
-        let known = |record: &Record| (record.slurm.is_none_or(|slurm| slurm.is_placed), record.placement.shares.len());
+        let known = |record: &Record| (!record.waits_for_nodes(), record.placement.shares.len());
         let is_better = match (&self.record, &record) {
             (None, _) | (Some(Err(_)), Ok(_)) => true,
             (Some(Ok(earlier)), Ok(record)) => known(record) > known(earlier),
@@ -341,7 +341,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
     let end = queue.as_ref().filter(|_| container.is_none()).and_then(|queue| queue.end(started));
     // one that has lost its nodes waits for others
     let waits =
-        record.slurm.is_some_and(|slurm| !slurm.is_placed || queue.as_ref().is_some_and(QueueEntry::is_waiting));
+        record.scheduled.is_some_and(|job| !job.is_placed || queue.as_ref().is_some_and(QueueEntry::is_waiting));
     let unread = result.as_ref().and_then(|result| result.as_ref().err()).cloned();
     let has_ended = result.is_some();
     let result = result.and_then(Result::ok);
@@ -351,7 +351,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         None if container.is_some() && waits => Some(JobState::Queued),
         None if container.is_some() && started >= needed => Some(JobState::Running),
         None if container.is_some() => Some(JobState::Starting),
-        None if record.slurm.is_none_or(|slurm| slurm.is_own) && !answered.contains(&launcher) => None,
+        None if record.scheduled.is_none_or(|scheduled| scheduled.is_own) && !answered.contains(&launcher) => None,
         None if let Some(end) = &end => Some(end.state),
         None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(JobState::Starting),
         None => Some(JobState::Lost),
@@ -401,7 +401,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         outside: result.as_ref().map(|result| result.outside.clone()).unwrap_or_default(),
         log_max: record.log_max,
         slurm: queue,
-        shares_directory: record.slurm.is_some_and(|slurm| !slurm.is_own),
+        shares_directory: record.scheduled.is_some_and(|scheduled| !scheduled.is_own),
         placement,
         result,
         record: kept,
@@ -456,7 +456,7 @@ pub fn find<'a>(jobs: &'a [Job], name: Option<&str>, newest: Newest) -> Result<&
 mod tests {
     use super::*;
     use crate::launch::placement::Share;
-    use crate::record::InSlurm;
+    use crate::record::Scheduled;
 
     fn record(id: &str, created: f64) -> Record {
         let share = |node: &str, first| Share { node: node.into(), ranks: 1, first, ..Share::default() };
@@ -528,7 +528,7 @@ mod tests {
             start: None,
         };
         let job = |is_placed: bool, started: u32, is_up: bool, queue: Option<QueueEntry>| {
-            let record = Record { slurm: Some(InSlurm { is_placed, is_own: false }), ..record("j1", 1000.0) };
+            let record = Record { scheduled: Some(Scheduled { is_placed, is_own: false }), ..record("j1", 1000.0) };
             let json = serde_json::to_string(&record).unwrap();
             let mut stored = StoredJobs::new();
             add(&mut stored, "login", &format!("./j1/job.json:{json}\n./j1/states:{started}\n"));

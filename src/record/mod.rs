@@ -108,9 +108,9 @@ pub struct Record {
     /// Whether the log keeps every state of progress bars. Earlier builds kept them all and left this out.
     #[serde(default)]
     pub log_progress: bool,
-    /// Of a job that was submitted to Slurm. Earlier builds had none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slurm: Option<InSlurm>,
+    /// How its nodes are chosen, unless hvdctl has chosen them. Earlier builds had none.
+    #[serde(rename = "slurm", default, skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<Scheduled>,
     /// The image of its containers; none without containers. Earlier builds left it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
@@ -125,12 +125,12 @@ pub struct Record {
     pub ulimits: BTreeMap<String, Ulimit>,
 }
 
-/// A job that was submitted to Slurm.
+/// How a scheduler chooses the nodes of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InSlurm {
-    /// Whether Slurm has allocated its nodes, and the placement is that of its ranks (`allocation.py`, `queued.py`).
+pub struct Scheduled {
+    /// Set when it has allocated them, and the placement is that of the job's ranks (`allocation.py`, `queued.py`).
     pub is_placed: bool,
-    /// Whether that is the cluster's own Slurm, whose nodes are those of the inventory.
+    /// Set if it is the cluster's queue, whose nodes are those of the inventory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_own: bool,
 }
@@ -158,6 +158,11 @@ impl UnreadableRecord {
 }
 
 impl Record {
+    /// Returns true if a scheduler has not yet chosen the job's nodes.
+    pub fn waits_for_nodes(&self) -> bool {
+        self.scheduled.is_some_and(|scheduled| !scheduled.is_placed)
+    }
+
     /// Reads the record in the directory of the job `id`.
     ///
     /// # Errors

@@ -42,6 +42,12 @@ pub enum Runtime {
     Batch(BatchJobs),
 }
 
+/// A runtime with workers, which programs can enter.
+enum Entered<'a> {
+    Engine(&'a ContainerEngine),
+    Process(&'a LoginProcesses),
+}
+
 impl From<ContainerEngine> for Runtime {
     fn from(engine: ContainerEngine) -> Runtime {
         Runtime::Engine(engine)
@@ -93,6 +99,18 @@ impl Runtime {
             Runtime::Engine(_) | Runtime::Process(_) => {
                 Err(NodeError::failed(self.node(), operation, "there is no Slurm"))
             }
+        }
+    }
+
+    /// Returns the runtime for what is done in a worker.
+    ///
+    /// # Errors
+    /// [`NodeError`] if there are no workers.
+    fn entered(&self, operation: &str) -> Result<Entered<'_>, NodeError> {
+        match self {
+            Runtime::Engine(engine) => Ok(Entered::Engine(engine)),
+            Runtime::Process(processes) => Ok(Entered::Process(processes)),
+            Runtime::Batch(jobs) => Err(jobs.without_worker(operation)),
         }
     }
 
@@ -213,10 +231,9 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the node's message.
     pub async fn create_and_start(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
-        match self {
-            Runtime::Engine(engine) => engine.create_and_start(spec).await,
-            Runtime::Process(processes) => processes.create_and_start(spec).await,
-            Runtime::Batch(jobs) => Err(jobs.without_worker(&format!("start {}", spec.name))),
+        match self.entered(&format!("start {}", spec.name))? {
+            Entered::Engine(engine) => engine.create_and_start(spec).await,
+            Entered::Process(processes) => processes.create_and_start(spec).await,
         }
     }
 
@@ -225,10 +242,9 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the node's message.
     pub async fn start(&self, name: &str) -> Result<(), NodeError> {
-        match self {
-            Runtime::Engine(engine) => engine.start(name).await,
-            Runtime::Process(processes) => processes.start(name).await,
-            Runtime::Batch(jobs) => Err(jobs.without_worker(&format!("start {name}"))),
+        match self.entered(&format!("start {name}"))? {
+            Entered::Engine(engine) => engine.start(name).await,
+            Entered::Process(processes) => processes.start(name).await,
         }
     }
 
@@ -328,10 +344,9 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn exec(&self, container: &str, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
-        match self {
-            Runtime::Engine(engine) => engine.exec(container, argv, operation).await,
-            Runtime::Process(processes) => processes.exec(container, argv, operation).await,
-            Runtime::Batch(jobs) => Err(jobs.without_worker(operation)),
+        match self.entered(operation)? {
+            Entered::Engine(engine) => engine.exec(container, argv, operation).await,
+            Entered::Process(processes) => processes.exec(container, argv, operation).await,
         }
     }
 
@@ -347,10 +362,9 @@ impl Runtime {
         operation: &str,
         limit: Duration,
     ) -> Result<Output, NodeError> {
-        match self {
-            Runtime::Engine(engine) => engine.run_in(container, argv, input, operation, limit).await,
-            Runtime::Process(processes) => processes.run_in(container, argv, input, operation, limit).await,
-            Runtime::Batch(jobs) => Err(jobs.without_worker(operation)),
+        match self.entered(operation)? {
+            Entered::Engine(engine) => engine.run_in(container, argv, input, operation, limit).await,
+            Entered::Process(processes) => processes.run_in(container, argv, input, operation, limit).await,
         }
     }
 
@@ -359,10 +373,9 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] when the session is gone.
     pub async fn start_attached(&self, container: &str, operation: &str) -> Result<Process, NodeError> {
-        match self {
-            Runtime::Engine(engine) => engine.start_attached(container, operation).await,
-            Runtime::Process(processes) => processes.start_attached(container, operation).await,
-            Runtime::Batch(jobs) => Err(jobs.without_worker(operation)),
+        match self.entered(operation)? {
+            Entered::Engine(engine) => engine.start_attached(container, operation).await,
+            Entered::Process(processes) => processes.start_attached(container, operation).await,
         }
     }
 
@@ -372,12 +385,11 @@ impl Runtime {
     /// # Errors
     /// When the program cannot be started, the connection is lost, or the terminal cannot be used.
     pub async fn exec_on_terminal(&self, container: &str, argv: &[&str], env: Vec<String>) -> Result<i64, Error> {
-        match self {
-            Runtime::Engine(engine) => engine.exec_on_terminal(container, argv, env).await,
-            Runtime::Process(processes) => {
+        match self.entered("open a shell")? {
+            Entered::Engine(engine) => engine.exec_on_terminal(container, argv, env).await,
+            Entered::Process(processes) => {
                 terminal::run(self.node(), processes.exec_on_pty(container, argv, &env).await?).await
             }
-            Runtime::Batch(jobs) => Err(jobs.without_worker("open a shell").into()),
         }
     }
 }

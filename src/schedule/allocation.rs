@@ -73,7 +73,7 @@ impl Scheduler<'_> {
         if may_queue && self.is_queue(&nodes)? {
             return AllocatedNodes::candidates(target, nodes, options.resources);
         }
-        match options.sbatch.first() {
+        match options.submission.first() {
             Some(option) => Err(Error::usage(
                 format!("--sbatch={option} is for jobs under Slurm"),
                 "use --scheduler slurm, a table [slurm] in the inventory, or hvdctl slurm up",

@@ -4,7 +4,6 @@ use super::Scheduler;
 use super::follow::{follow, in_queue};
 use super::queue::submission::Queued;
 use super::slurm::BatchJob;
-use crate::cluster::member::Member;
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::error::Error;
@@ -40,8 +39,8 @@ pub enum Plan {
     Placed(Box<JobPlan>),
     /// The cluster's queue chooses among the nodes of this plan.
     Candidates(Box<Queued>),
-    /// A site's Slurm chooses its nodes, which are not known before. With the login node, where it is submitted.
-    Unplaced(Box<BatchJob>, Member),
+    /// A site's Slurm chooses its nodes, which are not known before.
+    Unplaced(Box<BatchJob>),
 }
 
 /// A job that was started or submitted.
@@ -66,6 +65,8 @@ pub struct ShownPlan<'a> {
     pub cores: Vec<NodeCores>,
     /// The options with which the job would be submitted.
     pub submission: Vec<String>,
+    /// The program that would submit it.
+    pub submitted_by: &'static str,
 }
 
 impl Scheduler<'_> {
@@ -93,7 +94,7 @@ impl Scheduler<'_> {
             Ok::<_, Error>(members.remove(0))
         };
         let (program, login) = session.cancellation.run(async { tokio::try_join!(program, connecting) }).await?;
-        Ok(Plan::Unplaced(Box::new(BatchJob::new(target, program, options, new_id())?), login))
+        Ok(Plan::Unplaced(Box::new(BatchJob::new(target, login, program, options, new_id())?)))
     }
 
     /// Plans a job on nodes of which hvdctl knows, and reports what is worth knowing before it begins.
@@ -123,7 +124,7 @@ impl Plan {
         match self {
             Plan::Placed(plan) => Some(plan),
             Plan::Candidates(queued) => Some(&queued.plan),
-            Plan::Unplaced(..) => None,
+            Plan::Unplaced(_) => None,
         }
     }
 
@@ -132,7 +133,7 @@ impl Plan {
         match self {
             Plan::Placed(plan) => (&plan.id, &plan.program, &plan.options),
             Plan::Candidates(queued) => (&queued.plan.id, &queued.plan.program, &queued.plan.options),
-            Plan::Unplaced(batch_job, _) => (&batch_job.id, &batch_job.program, &batch_job.options),
+            Plan::Unplaced(batch_job) => (&batch_job.id, &batch_job.program, &batch_job.options),
         }
     }
 
@@ -175,7 +176,7 @@ impl Plan {
                 queued.plan.check(events)?;
                 session.cancellation.run(queued.check()).await
             }
-            Plan::Unplaced(batch_job, login) => session.cancellation.run(batch_job.check(login)).await,
+            Plan::Unplaced(batch_job) => session.cancellation.run(batch_job.check()).await,
         }
     }
 
@@ -190,6 +191,7 @@ impl Plan {
             commands: &[],
             cores: Vec::new(),
             submission: Vec::new(),
+            submitted_by: "sbatch",
         };
         match self {
             Plan::Placed(plan) => {
@@ -202,7 +204,7 @@ impl Plan {
                 queued.plan.check(site.events)?;
                 Ok(ShownPlan { submission: queued.options.clone(), ..shown })
             }
-            Plan::Unplaced(batch_job, _) => {
+            Plan::Unplaced(batch_job) => {
                 self.check(site).await?;
                 Ok(ShownPlan { submission: batch_job.sbatch.options.clone(), ..shown })
             }
@@ -218,7 +220,7 @@ impl Plan {
         match self {
             Plan::Placed(plan) => execute::launch(plan, session, events).await.map(Submitted::Launched),
             Plan::Candidates(queued) => queued.submit(session, events).await.map(Submitted::Queued),
-            Plan::Unplaced(batch_job, login) => batch_job.submit(login, site).await.map(|()| Submitted::Batch),
+            Plan::Unplaced(batch_job) => batch_job.submit(site).await.map(|()| Submitted::Batch),
         }
     }
 

@@ -39,7 +39,7 @@ fn jobs_of(observed: &ObservedNode, all: bool) -> Vec<Allocation> {
 
 /// Returns the allocation of a job on a node, or `None` if it has no ranks or nothing for itself there.
 fn allocation(record: Record, node: &str, all: bool) -> Option<Allocation> {
-    if record.slurm.is_some_and(|slurm| !slurm.is_placed) {
+    if record.waits_for_nodes() {
         // it is in the queue
         return None;
     }

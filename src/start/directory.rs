@@ -11,7 +11,7 @@ use crate::grade::speed;
 use crate::inventory::{Cluster, Inventory};
 use crate::launch::placement::{Placement, Share};
 use crate::launch::programs;
-use crate::record::{InSlurm, Record, stored};
+use crate::record::{Record, Scheduled, stored};
 use crate::runtime::spec::image_of;
 use crate::secret::Secret;
 use crate::sync::commit::is_commit;
@@ -110,7 +110,7 @@ impl JobPlan {
                 },
                 None => self.placement.clone(),
             },
-            slurm: self.queue.map(|_| InSlurm { is_placed: false, is_own: true }),
+            scheduled: self.queue.map(|_| Scheduled { is_placed: false, is_own: true }),
             bind: options.bind,
             cwd: directory_of_ranks(cluster, program, &self.id, self.workspace(host)),
             port: self.workers.port(cluster),

@@ -149,8 +149,8 @@ pub struct JobOptions {
     pub controller: Controller,
     /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
     pub bind: Option<Bind>,
-    /// The operator's options of sbatch, under Slurm.
-    pub sbatch: Vec<String>,
+    /// The operator's options for what schedules the job.
+    pub submission: Vec<String>,
     /// How often it may be restarted after a failure.
     pub restarts: u32,
     /// What happens to its ranks when nodes leave or join; `None`: the launcher keeps them if it can.

@@ -260,7 +260,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         version: None,
         log_max: spec.log_max,
         log_progress: spec.log_progress,
-        slurm: None,
+        scheduled: None,
         ulimits: BTreeMap::new(),
     }
 }

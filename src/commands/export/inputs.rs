@@ -38,7 +38,7 @@ pub(super) fn job_options(
         launcher,
         controller: job.launching.controller(cluster.controller),
         bind: cluster.bind,
-        sbatch: Vec::new(),
+        submission: Vec::new(),
         restarts: job.restarts,
         elastic: None,
         changes: None,

@@ -35,8 +35,8 @@ pub struct DryRun {
     /// Why these nodes were chosen; null without `--best`.
     pub best: Option<Choice>,
     /// Under Slurm, the options of sbatch.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sbatch: Vec<String>,
+    #[serde(rename = "sbatch", skip_serializing_if = "Vec::is_empty")]
+    pub submission: Vec<String>,
     /// The command of each rank.
     pub command: Vec<ProgramArgument>,
 }
@@ -53,7 +53,7 @@ impl DryRun {
             cores: Vec::new(),
             speeds: Vec::new(),
             best: None,
-            sbatch: Vec::new(),
+            submission: Vec::new(),
             command,
         }
     }
@@ -61,10 +61,10 @@ impl DryRun {
 
 /// Returns what a dry run says of a plan as text and as a document. `best`: why these nodes, if they were chosen.
 pub fn outcome(command: &[ProgramArgument], shown: ShownPlan<'_>, best: Option<Choice>) -> Outcome {
-    let ShownPlan { placed, placement, commands, cores, submission } = shown;
+    let ShownPlan { placed, placement, commands, cores, submission, submitted_by } = shown;
     let Some(plan) = placed else {
-        let text = format!("sbatch {}\neach rank: {}\n", quote::command(&submission), quote::command(command));
-        return Outcome::ok(text, DryRun { sbatch: submission, ..DryRun::of(command.to_vec()) });
+        let text = format!("{submitted_by} {}\neach rank: {}\n", quote::command(&submission), quote::command(command));
+        return Outcome::ok(text, DryRun { submission, ..DryRun::of(command.to_vec()) });
     };
     let address = |share: &Share| {
         let host = plan.hosts.all().find(|host| host.observed.name() == share.node);

@@ -132,7 +132,9 @@ impl Queued {
     /// Options that the queue does not have.
     pub fn new(plan: JobPlan, request: QueueRequest) -> Result<Queued, Error> {
         check(&plan.options, &[])?;
-        refuse(&plan.options.sbatch, &REFUSED, |option| format!("hvdctl sets the option {option} of sbatch itself"))?;
+        refuse(&plan.options.submission, &REFUSED, |option| {
+            format!("hvdctl sets the option {option} of sbatch itself")
+        })?;
         let options = options(&plan, request);
         Ok(Queued { plan, request, options })
     }
@@ -257,7 +259,7 @@ fn options(plan: &JobPlan, QueueRequest { ranks, map_by, per_node }: QueueReques
     let named = named.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
     let whole = per_node.is_none().then(|| "--exclusive".to_owned());
     let own = named.chain(whole).chain(["--requeue".to_owned()]);
-    own.chain(plan.options.sbatch.iter().cloned()).collect()
+    own.chain(plan.options.submission.iter().cloned()).collect()
 }
 
 /// Returns the GPUs of a node, and how programs find each.

@@ -24,7 +24,7 @@ use crate::model::launcher::LauncherName;
 use crate::node::gpus::GpuRequest;
 use crate::random;
 use crate::record::list::Job;
-use crate::record::{InSlurm, JobResult, Record, stored};
+use crate::record::{JobResult, Record, Scheduled, stored};
 use crate::runtime::batch::BatchRequest;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
@@ -56,6 +56,8 @@ pub struct BatchJob {
     /// How.
     pub options: JobOptions,
     cluster: Cluster,
+    /// The login node, on which it is submitted.
+    login: Member,
     /// How it is submitted.
     pub sbatch: BatchRequest,
     /// Its launcher, without its workspace, which is known after the upload.
@@ -71,7 +73,13 @@ impl BatchJob {
     ///
     /// # Errors
     /// What jobs under Slurm have not; an `env_file` that cannot be read; a variable that only the launcher may set.
-    pub fn new(target: &Target, program: JobProgram, options: JobOptions, id: String) -> Result<BatchJob, Error> {
+    pub fn new(
+        target: &Target,
+        login: Member,
+        program: JobProgram,
+        options: JobOptions,
+        id: String,
+    ) -> Result<BatchJob, Error> {
         let inventory = &target.inventory;
         let (cluster, node) = (inventory.cluster.clone(), inventory.master());
         let launcher = launch::launcher(options.launcher, options.controller);
@@ -118,23 +126,23 @@ impl BatchJob {
         let launch = stored::write("launch.json", &launch).map_err(Error::Local)?;
         let record = record(&cluster, &container, &program, &options, &id, &node.name);
         let sbatch = BatchRequest { name: title, options: sbatch };
-        Ok(BatchJob { id, program, options, cluster, sbatch, container, record, environment, launch })
+        Ok(BatchJob { id, program, options, cluster, login, sbatch, container, record, environment, launch })
     }
 
     /// Asks Slurm whether it would take the job. Changes nothing.
     ///
     /// # Errors
     /// With the message of sbatch.
-    pub async fn check(&self, login: &Member) -> Result<(), Error> {
-        Ok(login.runtime().await?.batch("submit the job to Slurm")?.check(&self.sbatch).await?)
+    pub async fn check(&self) -> Result<(), Error> {
+        Ok(self.login.runtime().await?.batch("submit the job to Slurm")?.check(&self.sbatch).await?)
     }
 
     /// Uploads the job to the directory that its nodes will share, and submits it.
     ///
     /// # Errors
     /// Why it could not be submitted; then nothing of it is left.
-    pub async fn submit(&self, login: &Member, site: Site<'_>) -> Result<(), Error> {
-        let Site { events, session, .. } = site;
+    pub async fn submit(&self, site: Site<'_>) -> Result<(), Error> {
+        let (Site { events, session, .. }, login) = (site, &self.login);
         // two that upload one project at the same time would mix its files
         session.lock_all(std::slice::from_ref(login)).await?;
         let open = self.open_jobs(site).await?;
@@ -155,7 +163,7 @@ impl BatchJob {
             };
             abandon(&nodes, error, never_submitted(error), events).await;
         };
-        let submitted = begin(&self.id, (session, events), self.prepare(login, &open, events), submit, abandon).await;
+        let submitted = begin(&self.id, (session, events), self.prepare(&open, events), submit, abandon).await;
         session.locks.release().await;
         submitted
     }
@@ -172,9 +180,9 @@ impl BatchJob {
     }
 
     /// Uploads the project and writes the job's directory. Returns the project's directory.
-    async fn prepare(&self, login: &Member, open: &[String], events: &Events) -> Result<Option<String>, Error> {
+    async fn prepare(&self, open: &[String], events: &Events) -> Result<Option<String>, Error> {
         events.phase(Phase::Preparing);
-        let directory = self.upload(login, open, events).await?;
+        let directory = self.upload(open, events).await?;
         let mut others: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(programs::ON_FIRST_NODE).collect();
         others.retain(|(_, name, _)| *name != REMOTE_SHELL_OF_SLURM.1);
         others.extend([REMOTE_SHELL_OF_SLURM, (0o600, "launch.json", self.launch.as_str())]);
@@ -184,16 +192,16 @@ impl BatchJob {
         let (record, environment) = (&self.record, &variables(&self.cluster, &self.record, &self.environment, 1.0));
         let contents =
             DirectoryContents { record, launcher: &launcher, environment, is_shared: false, others: &others };
-        write(&self.cluster, login, contents).await?;
+        write(&self.cluster, &self.login, contents).await?;
         Ok(directory)
     }
 
     /// Uploads the project, if the job has one. Returns its directory.
-    async fn upload(&self, login: &Member, open: &[String], events: &Events) -> Result<Option<String>, Error> {
-        let BatchJob { cluster, program, id, .. } = self;
+    async fn upload(&self, open: &[String], events: &Events) -> Result<Option<String>, Error> {
+        let BatchJob { cluster, login, program, id, .. } = self;
         let on_login = NodeProject { cluster, transport: &login.transport, name: &program.name, job: id };
         let open: Vec<&str> = open.iter().map(String::as_str).collect();
-        let upload = async |project: Option<&Project>, login: &Member, _| {
+        let upload = async |project: Option<&Project>, (), _| {
             let Some(project) = project else { return Ok(None) };
             let uploading = async {
                 let compared = on_login.compare(project, &open, events).await?;
@@ -203,7 +211,7 @@ impl BatchJob {
             };
             events.step(&login.node.name, Step::write("uploading the project"), uploading).await
         };
-        let uploaded = upload_to_all(program.project.clone(), &[login], events, upload).await?;
+        let uploaded = upload_to_all(program.project.clone(), &[()], events, upload).await?;
         Ok(uploaded.into_iter().flatten().next())
     }
 }
@@ -240,7 +248,7 @@ fn record(
         cwd: directory_of_ranks(cluster, program, id, workspace),
         ranks,
         port: cluster.port,
-        slurm: Some(InSlurm::default()),
+        scheduled: Some(Scheduled::default()),
         ..record_of(cluster, program, options)
     }
 }

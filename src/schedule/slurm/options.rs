@@ -31,7 +31,7 @@ const SEVERAL: &str = "leave it out; for several jobs, run hvdctl several times"
 /// # Errors
 /// What jobs under Slurm cannot be asked for.
 pub fn options(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<Vec<String>, Error> {
-    let (resources, given) = (job.resources, &job.sbatch);
+    let (resources, given) = (job.resources, &job.submission);
     check(job, &slurm.options)?;
     let time = slurm.time.iter().filter_map(|text| seconds(text));
     let needed = cluster.stop_grace.as_secs() + BEFORE_LIMIT;
@@ -79,7 +79,7 @@ pub fn check(job: &JobOptions, usual: &[String]) -> Result<(), Error> {
             "give one number of ranks",
         ));
     }
-    refuse(usual.iter().chain(&job.sbatch), &REFUSED, |option| {
+    refuse(usual.iter().chain(&job.submission), &REFUSED, |option| {
         format!("the option {option} of sbatch cannot be used with hvdctl jobs")
     })
 }
@@ -155,7 +155,7 @@ mod tests {
                 map_by: MapBy::Slot,
                 per_node,
             },
-            sbatch: Vec::new(),
+            submission: Vec::new(),
             launcher: LauncherName::Srun,
             controller: Controller::Gloo,
             bind: None,
@@ -172,8 +172,8 @@ mod tests {
     }
 
     fn read(slurm: &Slurm, given: &[&str], job: &JobOptions) -> Result<String, String> {
-        let sbatch = given.iter().map(|option| (*option).to_owned()).collect();
-        let job = JobOptions { sbatch, ..job.clone() };
+        let submission = given.iter().map(|option| (*option).to_owned()).collect();
+        let job = JobOptions { submission, ..job.clone() };
         let options = options(slurm, &job, &Inventory::local("here", "").cluster);
         options.map(|options| options.join(" ")).map_err(|error| error.to_string())
     }
