@@ -11,8 +11,8 @@ mod image;
 mod jobs;
 mod keys;
 mod notebook;
-mod own_slurm;
 mod pool;
+mod queue;
 mod run;
 mod tools;
 
@@ -30,8 +30,8 @@ pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop, Top};
 pub use keys::{Generate, Keys, NewPair, Push, Rotate};
 pub use notebook::Notebook;
-pub use own_slurm::{Slurm, SlurmDown, SlurmExec, SlurmUp};
 pub use pool::{Pool, PoolCommand, PoolPick};
+pub use queue::{Slurm, SlurmDown, SlurmExec, SlurmUp};
 pub use run::{LauncherChoice, Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -234,7 +234,7 @@ pub enum Command {
     /// Close the SSH connections that earlier commands left open
     #[command(after_help = DISCONNECT)]
     Disconnect,
-    /// Queue jobs with the cluster's own Slurm, which runs in containers
+    /// Manage the cluster's queue, a Slurm in containers
     #[command(subcommand)]
     Slurm(Slurm),
     /// Print the nodes in the formats of other tools

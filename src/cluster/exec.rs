@@ -26,7 +26,7 @@ pub enum ExecPlace {
     Root,
     /// In the node's worker.
     Worker,
-    /// In its container of the cluster's own Slurm.
+    /// In its container of the cluster's queue.
     Slurm,
 }
 

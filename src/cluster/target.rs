@@ -55,7 +55,7 @@ impl Target {
         with
     }
 
-    /// This target with the master, which launches every job of the cluster's own Slurm.
+    /// This target with the master, which launches every job of the cluster's queue.
     #[must_use]
     pub fn with_master(&self) -> Target {
         let mut with = self.clone();

@@ -42,7 +42,7 @@ pub struct Context {
     pub yes: bool,
     /// Whether the result is printed as JSON.
     pub json: bool,
-    /// Whether jobs bypass the cluster's own Slurm (`--scheduler ssh`).
+    /// Whether jobs bypass the cluster's queue (`--scheduler ssh`).
     pub is_direct: bool,
     /// The files with variables that the command has read already.
     pub env_files: EnvFiles,

@@ -72,7 +72,7 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
     let has_slurm = |node: &&Snapshot| has(node, Role::Slurm) || has(node, Role::SlurmAgent);
     if let Some(node) = listed.ok.iter().find(has_slurm) {
         let name = &node.member.node.name;
-        return Err(NodeError::failed(name, "remove its containers", "the cluster's own Slurm runs there")
+        return Err(NodeError::failed(name, "remove its containers", "the cluster's queue runs there")
             .hint("first: hvdctl slurm down")
             .into());
     }

@@ -119,7 +119,7 @@ async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
     let nodes: Vec<_> = plan.hosts.observed().cloned().collect();
     if context.scheduler().is_queue(&nodes)? {
         return Err(Error::usage(
-            "the cluster's own Slurm chooses the nodes of a job, but a notebook needs them at once",
+            "the cluster's queue chooses the nodes of a job, but a notebook needs them at once",
             "bypass it with --scheduler ssh, or end it with hvdctl slurm down",
         ));
     }

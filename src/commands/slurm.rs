@@ -1,4 +1,4 @@
-//! `hvdctl slurm`: the cluster's own Slurm.
+//! `hvdctl slurm`: the cluster's queue.
 
 pub mod down;
 pub mod status;
@@ -19,7 +19,7 @@ pub async fn run(command: &Slurm, context: &Context) -> Result<Outcome, Error> {
     let target = &context.target;
     if !target.cluster().can().images {
         let hint = "it needs Docker or Podman on the nodes, and runs jobs in containers";
-        return Err(Error::usage("the cluster's own Slurm is for nodes with a container engine", hint));
+        return Err(Error::usage("the cluster's queue is for nodes with a container engine", hint));
     }
     if target.selected.len() < target.inventory.nodes.len() {
         return Err(Error::usage("hvdctl slurm is for all nodes of the inventory", "leave out --on"));

@@ -77,7 +77,7 @@ impl Cluster {
         (!self.can().mounts).then(|| format!("{}/{project}", self.projects_dir))
     }
 
-    /// Returns the directory of the cluster's own Slurm: next to that of the keys.
+    /// Returns the directory of the cluster's queue: next to that of the keys.
     pub fn slurm_dir(&self) -> String {
         let parent = self.ssh_dir.rsplit_once('/').map_or("", |(parent, _)| parent);
         format!("{parent}/slurm@{}", self.name)

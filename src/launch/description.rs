@@ -148,7 +148,7 @@ pub struct LaunchDescription<'a> {
     pub elastic: Option<Elastic>,
     /// Whether the nodes are an allocation of Slurm.
     pub slurm: bool,
-    /// Whether its nodes are an allocation of the cluster's own Slurm, which may end it (`deallocated`).
+    /// Whether its nodes are an allocation of the cluster's queue, which may end it (`deallocated`).
     pub queued: bool,
     /// Whether the workers belong to this job and are removed with it.
     pub own_workers: bool,

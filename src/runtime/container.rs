@@ -147,13 +147,13 @@ pub fn running_worker<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Opt
     all.iter().find(is_worker)
 }
 
-/// The name of the container with the daemons of the cluster's own Slurm.
+/// The name of the container with the daemons of the cluster's queue.
 pub const SLURM: &str = "hslurm";
 
 /// The name of the container that starts and ends the containers of jobs for them.
 pub const SLURM_AGENT: &str = "hslurm-agent";
 
-/// Returns a node's container with the daemons of the cluster's own Slurm, whatever its state.
+/// Returns a node's container with the daemons of the cluster's queue, whatever its state.
 pub fn of_slurm<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Option<&'a ContainerSummary> {
     with_role(cluster, all, Role::Slurm)
 }

@@ -57,7 +57,7 @@ pub enum Role {
     Setup,
     /// A container that passes an image or data on to other nodes.
     Relay,
-    /// `hslurm`: the daemons of the cluster's own Slurm, and its jobs.
+    /// `hslurm`: the daemons of the cluster's queue, and its jobs.
     Slurm,
     /// `hslurm-agent`: what starts and ends the containers of jobs for that Slurm.
     SlurmAgent,

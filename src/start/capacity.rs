@@ -66,11 +66,11 @@ pub struct AllocatedNodes {
     pub nodes: Vec<ObservedNode>,
     /// Which ranks run where, or may run where if Slurm chooses.
     pub placement: Placement,
-    /// What the cluster's own Slurm is asked for, if that chooses the nodes.
+    /// What the cluster's queue is asked for, if that chooses the nodes.
     pub queue: Option<QueueRequest>,
 }
 
-/// What a job asks of the cluster's own Slurm.
+/// What a job asks of the cluster's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueRequest {
     /// The number of ranks.
@@ -106,7 +106,7 @@ impl AllocatedNodes {
         let master = &target.inventory.master().name;
         let placement = match nodes.iter().find(|observed| observed.name() == master) {
             Some(master) if master.facts.drained.is_some() => {
-                return Err(is_drained(&[master], "it launches the jobs of the cluster's own Slurm"));
+                return Err(is_drained(&[master], "it launches the jobs of the cluster's queue"));
             }
             _ if placement.launcher() == master => placement,
             _ => placement.launched_on(master),

@@ -5,7 +5,6 @@ use super::capacity::{AllocatedNodes, QueueRequest, allocations, drained};
 use super::request::{JobOptions, JobProgram};
 use crate::checks::preflight::{self, Preflight};
 use crate::cluster::each_node::all;
-use crate::cluster::member::Member;
 use crate::cluster::observation;
 use crate::cluster::observation::ObservedNode;
 use crate::cluster::target::Target;
@@ -88,6 +87,19 @@ impl JobHosts {
         hosts.zip(speeds).for_each(|(host, speed)| host.speed = speed);
     }
 
+    /// Returns the network interface by which this launcher's ranks reach each other.
+    fn interface(&self, launcher: &Launcher) -> Result<String, Error> {
+        let endpoints: Vec<_> = self.all().map(|host| (host.observed.name(), &host.endpoint)).collect();
+        launcher.shared_interface(&endpoints)
+    }
+
+    /// Adds the operator's variables to the ranks' environment.
+    fn add_variables(&mut self, given: &BTreeMap<String, Secret>, launcher: &Launcher) -> Result<(), Error> {
+        let hosts = std::iter::once(&mut self.launcher).chain(&mut self.others);
+        hosts.for_each(|host| host.environment.extend(given.clone()));
+        launcher.check_variables(self.all().flat_map(|host| host.environment.keys()).map(String::as_str))
+    }
+
     /// Returns what was observed of each.
     pub fn observed(&self) -> impl Iterator<Item = &ObservedNode> {
         self.all().map(|host| &host.observed)
@@ -128,7 +140,7 @@ pub struct JobPlan {
     pub names: HostNames,
     /// Selected nodes without ranks; they also get the project, unless they are drained.
     pub others: Vec<ObservedNode>,
-    /// What the cluster's own Slurm is asked for, if that chooses the nodes.
+    /// What the cluster's queue is asked for, if that chooses the nodes.
     pub queue: Option<QueueRequest>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
     pub(super) max_ranks: Option<u32>,
@@ -161,12 +173,8 @@ impl JobPlan {
         let names = observation::host_names(&target.inventory, nodes.iter());
         let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options)?;
         hosts.compare_speeds();
-        let endpoints: Vec<_> = hosts.all().map(|host| (host.observed.name(), &host.endpoint)).collect();
-        let interface = launcher.shared_interface(&endpoints)?;
-        std::iter::once(&mut hosts.launcher)
-            .chain(&mut hosts.others)
-            .for_each(|host| host.environment.extend(options.env.clone()));
-        launcher.check_variables(hosts.all().flat_map(|host| host.environment.keys()).map(String::as_str))?;
+        let interface = hosts.interface(launcher)?;
+        hosts.add_variables(&options.env, launcher)?;
         let inventory = target.inventory.clone();
         let workers = match queue {
             Some(_) => Workers::own(&inventory.cluster, &id, &hosts, FIRST_OWN_PORT + random::below(OWN_PORTS) as u16)?,
@@ -175,13 +183,12 @@ impl JobPlan {
         let cluster = &workers.of_job(&inventory).cluster;
         let with_ranks: Vec<_> = hosts.all().map(HostAssignment::launch_host).filter(|host| host.ranks > 0).collect();
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
+        // jobs that get a node at the same time do not see each other's ports
+        let after = if queue.is_some() { random::below(RENDEZVOUS_PORTS) as u16 } else { 0 };
         let request = LaunchRequest {
             hosts: &with_ranks,
             first: hosts.launcher.launch_host(),
-            rendezvous_port: rendezvous_port(
-                &hosts,
-                if queue.is_some() { random::below(RENDEZVOUS_PORTS) as u16 } else { 0 },
-            )?,
+            rendezvous_port: rendezvous_port(&hosts, after)?,
             port: cluster.port,
             interface: &interface,
             start_timeout: cluster.start_timeout,
@@ -190,24 +197,7 @@ impl JobPlan {
             rank_program: RANK_SUPERVISOR,
             kept: options.kept_ranks(cluster.elastic_timeout),
         };
-        let HostAssignment { observed: ObservedNode { member: Member { node, .. }, facts, .. }, ranks, .. } =
-            &hosts.launcher;
-        let gpus = if *ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
-        let supervisor = command(&job_dir, if queue.is_some() { QUEUE_WAIT } else { JOB_SUPERVISOR }).to_vec();
-        let name = match queue {
-            Some(_) => format!("{}-{id}", cluster.master),
-            None => master_name(cluster, &id, &hosts.launcher),
-        };
-        let environment = launcher.container_environment(&id, &request);
-        let container = ContainerSpec {
-            env: environment.into_iter().chain(cluster.layout(&name).variables()).collect(),
-            name,
-            ..ContainerSpec::master(cluster, node, gpus, supervisor, &id).with_data(
-                cluster,
-                node,
-                &facts.storage.pushed,
-            )
-        };
+        let container = launcher_container(cluster, &id, &hosts.launcher, launcher, &request, queue.is_some());
         Ok(JobPlan {
             commands: launcher.commands(&request),
             launch: launch_file(cluster, launcher, &request, &hosts, &names, &options, (&workers, queue))?,
@@ -410,6 +400,28 @@ impl Workers {
             own.cluster.port = *port;
         }
         own
+    }
+}
+
+/// Returns the launcher's container without its workspace. `waits`: for its nodes.
+fn launcher_container(
+    cluster: &Cluster,
+    id: &str,
+    first: &HostAssignment,
+    launcher: &Launcher,
+    request: &LaunchRequest<'_>,
+    waits: bool,
+) -> ContainerSpec {
+    let (node, facts) = (&first.observed.member.node, &first.observed.facts);
+    let gpus = if first.ranks == 0 { GpuRequest::None } else { network::gpu_request(node, facts) };
+    let supervisor = command(request.job_dir, if waits { QUEUE_WAIT } else { JOB_SUPERVISOR }).to_vec();
+    let name = if waits { format!("{}-{id}", cluster.master) } else { master_name(cluster, id, first) };
+    let environment = launcher.container_environment(id, request);
+    let container = ContainerSpec::master(cluster, node, gpus, supervisor, id);
+    ContainerSpec {
+        env: environment.into_iter().chain(cluster.layout(&name).variables()).collect(),
+        name,
+        ..container.with_data(cluster, node, &facts.storage.pushed)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The cluster's own Slurm: jobs wait for their turn, and nothing is left of it.
+//! The cluster's queue: jobs wait for their turn, and nothing is left of it.
 
 use crate::process::{eventually, s};
 use crate::state::{Lab, NODES, no_job_is_left, on, ours, tell_jobs};
@@ -53,7 +53,7 @@ fn jobs_have_their_turns_in_a_slurm_of_the_clusters_own() {
     NODES.iter().for_each(|node| {
         assert_eq!(on(node, modes), "700 /opt/horovod/slurm@lab\n600 /opt/horovod/slurm@lab/munge.key\n");
     });
-    lab.hvdctl(&["down"]).code(1).complains(&["the cluster's own Slurm runs there", "hvdctl slurm down"]);
+    lab.hvdctl(&["down"]).code(1).complains(&["the cluster's queue runs there", "hvdctl slurm down"]);
     lab.hvdctl(&["run", "-np", "1", "--sbatch=--constraint=none", "--", "true"])
         .code(125)
         .complains(&["nvalid feature"]);

@@ -137,7 +137,7 @@ const KEY: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/key.
 const INSTALL: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/install.sh"];
 const GIVE: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/give_key.sh"];
 
-/// Asks the master of a cluster's own Slurm for its key. Returns why it was made, and the key.
+/// Asks the master of a cluster's queue for its key. Returns why it was made, and the key.
 fn key(machine: &Machine, nodes: &str, renew: &str) -> (String, String) {
     let directory = machine.path("slurm");
     let printed = machine.prints(KEY, &format!("directory='{}' nodes='{nodes}' renew='{renew}'", directory.display()));

@@ -67,7 +67,7 @@ pub async fn run(options: &Rotate, context: &Context) -> Result<Outcome, Error> 
     Ok(outcome(done, wanted, &offline))
 }
 
-/// Gives the cluster's own Slurm a new key, too. Returns the nodes that do not have it.
+/// Gives the cluster's queue a new key, too. Returns the nodes that do not have it.
 async fn renew_slurm(master: &Member, members: &[Member], context: &Context) -> Result<Vec<NodeError>, NodeError> {
     let Context { target, session, events, .. } = context;
     let renewed = key::renew(target.cluster(), master, members, events).await?;

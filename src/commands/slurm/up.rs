@@ -106,7 +106,7 @@ fn check_owners(inventory: &Inventory) -> Result<(), Error> {
     match owned.is_empty() {
         true => Ok(()),
         false => Err(Error::usage(
-            format!("the cluster's own Slurm is for nodes of one owner, but others own {}", owned.join(", ")),
+            format!("the cluster's queue is for nodes of one owner, but others own {}", owned.join(", ")),
             "root on one of its nodes controls Slurm on all of them: use an inventory without these nodes, or jobs \
              without a queue; if Slurm is up, remove it: hvdctl slurm down",
         )),

@@ -116,7 +116,7 @@ fn cluster_name(name: &str) -> String {
     name.chars().map(plain).collect()
 }
 
-/// Returns slurm.conf of the cluster's own Slurm. `directory`: its directory on the nodes; the first node is the master.
+/// Returns slurm.conf of the cluster's queue. `directory`: its directory on the nodes; the first node is the master.
 /// A slot is a CPU, because hvdctl itself binds ranks, and ranks have to fit as without Slurm.
 pub fn slurm_conf(cluster: &str, directory: &str, nodes: &[SlurmNode]) -> String {
     let master = &nodes[0];
@@ -168,7 +168,7 @@ KillWait=5
     text
 }
 
-/// Returns gres.conf of the cluster's own Slurm. GPUs are only counted there, by devices that `main.sh` makes:
+/// Returns gres.conf of the cluster's queue. GPUs are only counted there, by devices that `main.sh` makes:
 /// `node.py` chooses them.
 pub fn gres_conf(nodes: &[SlurmNode]) -> String {
     let with_gpus = nodes.iter().filter(|node| node.gpu_count() > 0);
@@ -235,7 +235,7 @@ NodeName=gpu2 Name=gpu File=/dev/nvidia[0,2]
     }
 
     #[test]
-    fn the_own_slurm_counts_slots_and_gpus() {
+    fn the_queue_counts_slots_and_gpus() {
         let nodes = [node("n1", 1, &[("h100", &[0, 1]), ("a100", &[2])]), node("n2", 2, &[])];
         let text = slurm_conf("lab", "/opt/horovod/slurm", &nodes);
         assert!(text.contains("SlurmctldHost=n1-host(10.0.0.1)\n"), "{text}");

@@ -1,4 +1,4 @@
-//! The daemons of the cluster's own Slurm: started on a node, and asked on the master.
+//! The daemons of the cluster's queue: started on a node, and asked on the master.
 
 use super::config::SlurmNode;
 use super::containers;
@@ -163,7 +163,7 @@ async fn restart_in(cluster: &Cluster, engine: &Runtime, container: &str, member
     transport.succeeded(ran, operation).map(drop)
 }
 
-/// Returns the state of a node's containers of the cluster's own Slurm, or which of them does not run; `None` if it
+/// Returns the state of a node's containers of the cluster's queue, or which of them does not run; `None` if it
 /// has none. Those that an earlier hvdctl started have one container, with the engine.
 pub fn running(cluster: &Cluster, all: &[ContainerSummary]) -> Option<Result<(), &'static str>> {
     let daemons = of_slurm(cluster, all)?;
@@ -178,7 +178,7 @@ pub fn running(cluster: &Cluster, all: &[ContainerSummary]) -> Option<Result<(),
     })
 }
 
-/// Returns the container in which jobs are submitted to the cluster's own Slurm: the one that keeps what is known of
+/// Returns the container in which jobs are submitted to the cluster's queue: the one that keeps what is known of
 /// them.
 pub fn of_queue(cluster: &Cluster, all: &[ContainerSummary]) -> &'static str {
     if with_role(cluster, all, Role::SlurmAgent).is_some() { SLURM_AGENT } else { SLURM }

@@ -1,4 +1,4 @@
-//! The key by which the daemons of the cluster's own Slurm know one another. Who has it commands the daemons of all
+//! The key by which the daemons of the cluster's queue know one another. Who has it commands the daemons of all
 //! nodes, so a node that leaves must not keep one that is in use.
 
 use super::daemons;
@@ -102,7 +102,7 @@ pub async fn record(cluster: &Cluster, master: &Member, nodes: &[&str]) -> Resul
     master.transport.script(&script, "record who has the key of Slurm's daemons").await.map(drop)
 }
 
-/// Returns whether the master has a key, and so the cluster its own Slurm.
+/// Returns true if the master has a key, and so the cluster a queue.
 ///
 /// # Errors
 /// [`NodeError`] with the node's message.

@@ -32,7 +32,7 @@ const WAIT: &str = "trap 'kill $!; exit 0' USR1; while :; do sleep 86400 & wait;
 /// Slurm says this of a job that has to wait for a drained node, which it takes all the same.
 const NODES_NOT_AVAILABLE: &str = "node configuration is not available";
 
-/// What a node has to know of a job in the queue: `jobs/ID.json` in the directory of the cluster's own Slurm.
+/// What a node has to know of a job in the queue: `jobs/ID.json` in the directory of the cluster's queue.
 #[derive(Serialize)]
 struct QueuedJob<'a> {
     /// The nodes that may get it, in the order of ranks.

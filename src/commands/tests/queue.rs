@@ -1,14 +1,14 @@
-//! The cluster's own Slurm: which jobs wait in its queue, with which options, and what is refused.
+//! The cluster's queue: which jobs wait in its queue, with which options, and what is refused.
 
 use super::*;
 
-/// Gives these nodes a container of the cluster's own Slurm.
+/// Gives these nodes a container of the cluster's queue.
 fn with_container(nodes: &Nodes, names: &[&str], name: &str, role: &str, spec: &str) {
     let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", role), ("hvdctl.name", name), ("hvdctl.spec.full", spec)];
     names.iter().for_each(|node| nodes.edit(node, |state| state.add(name, &labels)));
 }
 
-/// Gives these nodes the cluster's own Slurm.
+/// Gives these nodes the cluster's queue.
 fn with_slurm(nodes: &Nodes, names: &[&str]) {
     with_container(nodes, names, "hslurm", "slurm", "{}");
     with_container(nodes, names, "hslurm-agent", "slurm-agent", "{}");
@@ -64,14 +64,14 @@ async fn a_slurm_that_cannot_be_used_is_named() {
     hvdctl(&nodes, "slurm up --on node1").await.code(2).complains(&["leave out --on"]);
     with_slurm(&nodes, &["node1"]);
     let run = "run --dry-run -np 1 -- true";
-    hvdctl(&nodes, run).await.complains(&["node2: cannot queue the job", "not in the cluster's own Slurm"]);
+    hvdctl(&nodes, run).await.complains(&["node2: cannot queue the job", "not in the cluster's queue"]);
     with_slurm(&nodes, &["node2"]);
     hvdctl(&nodes, run).await.code(0);
     nodes.edit("node2", |state| {
         state.containers.iter_mut().filter(|one| one.name == "hslurm").for_each(|one| one.state = "exited");
     });
     hvdctl(&nodes, run).await.complains(&["node2: cannot queue the job: hslurm is not running", "hvdctl slurm up"]);
-    hvdctl(&nodes, "down").await.complains(&["the cluster's own Slurm runs there", "hvdctl slurm down"]);
+    hvdctl(&nodes, "down").await.complains(&["the cluster's queue runs there", "hvdctl slurm down"]);
     nodes.edit("node2", |state| {
         state.containers.iter_mut().for_each(|one| one.state = if one.name == "hslurm" { "running" } else { "exited" });
     });
@@ -93,7 +93,7 @@ async fn a_slurm_has_nodes_of_one_owner() {
     let mut mixed = inventory(&nodes);
     mixed.nodes[1].owner = Some("bob".into());
     hvdctl_on(&nodes, mixed, "slurm up", mpsc::unbounded_channel().1).await.code(2).complains(&[
-        "the cluster's own Slurm is for nodes of one owner, but others own node2 (of bob)",
+        "the cluster's queue is for nodes of one owner, but others own node2 (of bob)",
         "root on one of its nodes controls Slurm on all",
     ]);
     assert_eq!(nodes.calls("node2"), Vec::<String>::new(), "nothing is started");

@@ -1,4 +1,4 @@
-"""Unit tests of what starts and ends the jobs of the cluster's own Slurm (slurm/nodes), and of what waits for their nodes
+"""Unit tests of what starts and ends the jobs of the cluster's queue (slurm/nodes), and of what waits for their nodes
 (programs/slurm/queue_wait.py)."""
 import json
 import os
@@ -60,7 +60,7 @@ class Queue(unittest.TestCase):
 
 
 class Directory(unittest.TestCase):
-    """A directory of the cluster's own Slurm, and one of jobs."""
+    """A directory of the cluster's queue, and one of jobs."""
 
     def setUp(self):
         place = tempfile.TemporaryDirectory()
