@@ -197,17 +197,12 @@ impl Watch<'_> {
         follow.drain(&silent, &mut |node, skew, frame| self.take(node, skew, frame)).await;
         let ranks = self.placement.ranks();
         let monitor = &self.monitor;
-        let unrecorded = match ended {
-            Some(end) => JobResult {
-                stopped: end.state == JobState::Stopped,
-                launcher: Some(1),
-                fault: Some(end.fault),
-                ..unrecorded(code)
-            },
-            None => unrecorded(code),
-        };
-        let fault = words.map(|output| Fault::EndedEarly { output }).or(unrecorded.fault);
-        let unrecorded = JobResult { fault, ..unrecorded };
+        let mut unrecorded = unrecorded(code);
+        if let Some(end) = ended {
+            unrecorded.stopped = end.state == JobState::Stopped;
+            (unrecorded.launcher, unrecorded.fault) = (Some(1), Some(end.fault));
+        }
+        unrecorded.fault = words.map(|output| Fault::EndedEarly { output }).or(unrecorded.fault);
         let instead = JobResult {
             stopped: stopped || unrecorded.stopped,
             ranks,

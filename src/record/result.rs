@@ -68,6 +68,11 @@ pub struct JobResult {
 }
 
 impl JobResult {
+    /// Returns a result of which only this is known: what ended the job, and when.
+    pub fn ended_by(fault: Fault, ended: f64) -> JobResult {
+        JobResult { ended, fault: Some(fault), ..JobResult::default() }
+    }
+
     /// Reads a result.
     ///
     /// # Errors

@@ -140,16 +140,14 @@ async fn abandon(plan: &JobPlan, error: &Error, events: &Events) {
     let own = job.members().filter(|member| is_own(&member.node.name)).collect();
     let silent = job.clean_up_on(own, events).await;
     let never = JobResult {
-        ended: now(),
         stopped: matches!(error, Error::Signal(_)),
         ranks: plan.queue.map_or_else(|| plan.placement.ranks(), |queue| queue.ranks),
-        fault: Some(Fault::NotLaunched { error: error.to_string() }),
-        ..JobResult::default()
+        ..JobResult::ended_by(Fault::NotLaunched { error: error.to_string() }, now())
     };
     // if its directory was not even created there is nothing to write to
     let launcher = &job.launcher.node.name;
     if is_own(launcher) && !silent.contains(launcher) {
-        let _ = job.result(&never).await;
+        let _ = job.stored_result(&never).await;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::cluster::target::Target;
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Event, Events, Phase, Step};
 use crate::inventory::{Bind, Cluster};
-use crate::job::cleanup::end_ranks;
+use crate::job::cleanup::{end_ranks, stored_result};
 use crate::launch::description::{LaunchDescription, LaunchHost};
 use crate::launch::env_file::environment;
 use crate::launch::placement::{Placement, Share};
@@ -30,13 +30,9 @@ use crate::runtime::spec::{ContainerSpec, Sbatch};
 use crate::secret::Secret;
 use crate::sync::NodeProject;
 use crate::sync::upload::Project;
-use crate::transport::node::Script;
 use anyhow::Context as _;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-
-const RESULT: &str =
-    concat!(include_str!("../../scripts/job/directory.sh"), include_str!("../../scripts/job/result.sh"));
 
 /// Where the port at which ranks find one another is taken from, at random: below those that systems give out
 /// (ip_local_port_range).
@@ -216,13 +212,12 @@ impl BatchJob {
         }
         // its environment may be secret
         let _ = end_ranks(&self.cluster, &self.id, login).await;
-        let fault = Some(Fault::NotSubmitted { error: error.to_string() });
-        let stopped = matches!(error, Error::Signal(_));
-        let never = JobResult { ended: now(), stopped, launcher: Some(1), fault, ..JobResult::default() };
-        if let Ok(result) = stored::write_checked("result.json", &never) {
-            let script = Script::new(RESULT).with("jobs_dir", &self.cluster.jobs_dir).with("id", &self.id);
-            let _ = login.transport.script(&script.with("result", &result), "record the result of the job").await;
-        }
+        let never = JobResult {
+            stopped: matches!(error, Error::Signal(_)),
+            launcher: Some(1),
+            ..JobResult::ended_by(Fault::NotSubmitted { error: error.to_string() }, now())
+        };
+        let _ = stored_result(&self.cluster, &self.id, login, &never).await;
     }
 }
 
