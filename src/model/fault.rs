@@ -54,6 +54,11 @@ pub enum Fault {
         /// Its last lines.
         output: String,
     },
+    /// A line of `activate` failed before its ranks were started.
+    NotActivated {
+        /// Its last lines.
+        output: String,
+    },
     /// An elastic job had too few ranks for too long.
     TooFewRanks {
         /// How many it needs.
@@ -121,7 +126,9 @@ impl fmt::Display for Fault {
             Fault::FailedEarly => {
                 f.write_str("it ended before its ranks were started; its nodes may not share hvdctl's directory")
             }
-            Fault::EndedEarly { output } => write!(f, "it ended before its ranks were started:\n{output}"),
+            Fault::EndedEarly { output } | Fault::NotActivated { output } => {
+                write!(f, "it ended before its ranks were started:\n{output}")
+            }
             Fault::TooFewRanks { ranks, seconds } => write!(f, "it had fewer than {ranks} ranks for {seconds} s"),
             Fault::Unrecorded { code } => {
                 let code = code.map_or_else(String::new, |code| format!(" with code {code}"));
@@ -148,7 +155,7 @@ impl Fault {
             Fault::TimeLimit => "give it more time: slurm.time, or --sbatch=--time=2:00:00",
             Fault::Preempted => "with --restarts N Slurm starts it again",
             Fault::NodeFailed => "with --restarts N Slurm starts it again, on other nodes",
-            Fault::EndedEarly { output } if output.contains(ACTIVATE) => {
+            Fault::NotActivated { .. } => {
                 "correct that line in slurm.activate; a login shell runs it on the first node of the job"
             }
             Fault::NotShared { .. } | Fault::FailedEarly => SHARE,
@@ -158,9 +165,6 @@ impl Fault {
         })
     }
 }
-
-/// How the line of a failed `activate` begins (`runtime/process.rs`).
-const ACTIVATE: &str = "hvdctl: activate: ";
 
 /// Serializes a fault as its text, for people and their programs.
 ///

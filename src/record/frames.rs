@@ -8,6 +8,7 @@
 use super::HungRank;
 use super::samples::Sample;
 pub use crate::model::root_cause::Idle;
+use crate::model::start_fault::StartFailure;
 
 /// The content of a frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +53,7 @@ pub enum FrameKind {
     /// The number of lines of output that a full disk lost.
     Lost(u64),
     /// The rank supervisor could not start the program, with the reason. A [`FrameKind::Exited`] follows.
-    Broken(String),
+    Broken(StartFailure),
     /// The ranks run this program instead of `python`, which the image lacks.
     Substituted(String),
     /// Slurm's `srun`, which starts the ranks, does not connect those of MPI: each believes that it is alone
@@ -207,7 +208,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
         b"r" => FrameKind::Restart(text().into_owned()),
         b"d" => FrameKind::Over,
         b"m" => FrameKind::Sample(Sample::parse(&text())?),
-        b"b" => FrameKind::Broken(text().into_owned()),
+        b"b" => FrameKind::Broken(StartFailure::read(&text())),
         b"p" => FrameKind::Substituted(text().into_owned()),
         b"c" => FrameKind::WithoutMpi,
         _ => return None,
@@ -240,6 +241,7 @@ mod tests {
         assert_eq!(whole[14].kind, FrameKind::Isolated(60));
         assert_eq!(whole[13].kind, FrameKind::Lost(66_131));
         assert_eq!(whole[12].kind, FrameKind::Over);
+        assert_eq!(whole[9].kind, FrameKind::Broken(StartFailure::Text("no such file".into())));
         assert_eq!(whole[10].kind, FrameKind::Restart("attempt 2".into()));
         assert_eq!(whole[0].kind, FrameKind::Launcher(b"starting".to_vec()));
         assert_eq!(whole[5].kind, FrameKind::Exited { code: 143, signal: Some(15), asked: true, oom: false });

@@ -23,6 +23,7 @@ use crate::model::engine::EngineName;
 use crate::transport::node::{Output, Process, Transport};
 use container::ContainerSummary;
 use process::LoginProcesses;
+pub use process::has_activate_failed;
 use slurm::SlurmJobs;
 use spec::ContainerSpec;
 use std::sync::Arc;
