@@ -1,5 +1,6 @@
 //! What other than a rank ends a job.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::fmt;
 
 /// What other than a rank ended a job or an attempt, or kept it from starting, as the programs of the nodes
 /// (`src/scripts/programs/faults.py`) and hvdctl record it in `result.json`. Only here it becomes a text.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Fault {
     /// Not all ranks had started in time.

@@ -2,12 +2,13 @@
 
 use crate::text::nodeset::printable;
 use crate::text::quote::readable;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::fmt;
 
 /// The fault of a program's file. The operator's files show the first of these before the start; a rank supervisor
 /// finds all of them afterwards (`src/scripts/programs/supervisor/starting.py`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StartFault {
     /// It has no permission bit for it.
@@ -40,7 +41,7 @@ pub enum StartFault {
 }
 
 /// Why a rank supervisor could not start a program, as its frame of the log has it. Only here it becomes a text.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum StartFailure {
     /// As a rank supervisor records it.

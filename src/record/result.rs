@@ -36,7 +36,7 @@ pub struct Attempt {
 }
 
 /// The result of a job, as its supervisor records it in `JOBS/ID/result.json` on the node of the launcher.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JobResult {
     /// When it ended, in seconds since the epoch by that node's clock.
@@ -237,7 +237,7 @@ impl RootCause {
 }
 
 /// A rank that was reported to hang.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HungRank {
     /// The global rank.
     pub rank: u32,
