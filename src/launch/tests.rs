@@ -183,7 +183,8 @@ fn each_rank_gets_the_interface_of_its_node() {
         })
     );
     assert_eq!(description["defaults"], json!({"GLOO_SOCKET_IFNAME": "ib0"}));
-    assert!(MPI.rank_description(&place, launcher).variables.environment.get("HOROVOD_GLOO_RENDEZVOUS_ADDR").is_none());
+    let environment = MPI.rank_description(&place, launcher).variables.environment;
+    assert!(!environment.contains_key("HOROVOD_GLOO_RENDEZVOUS_ADDR"));
 
     // the name of an interface with several addresses may lead to another one
     place.is_ambiguous = true;

@@ -66,7 +66,10 @@ impl StartFailure {
     /// Reads the text of a frame.
     pub fn read(text: &str) -> StartFailure {
         let mut failure = serde_json::from_str(text).unwrap_or_else(|_| StartFailure::Text(text.to_owned()));
-        let cut = |text: &mut String| text.truncate(text.floor_char_boundary(LONGEST));
+        let cut = |text: &mut String| {
+            let end = (0..=LONGEST.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+            text.truncate(end.unwrap_or_default());
+        };
         match &mut failure {
             StartFailure::Found { program, error, about, .. } => {
                 [program, error].into_iter().chain(about).for_each(cut);
@@ -79,9 +82,9 @@ impl StartFailure {
 
 impl fmt::Display for StartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StartFailure::Found { program, error, fault, about } = self else {
-            let StartFailure::Text(text) = self else { unreachable!() };
-            return f.write_str(text);
+        let (program, error, fault, about) = match self {
+            StartFailure::Found { program, error, fault, about } => (program, error, fault, about),
+            StartFailure::Text(text) => return f.write_str(text),
         };
         let about = about.as_deref().unwrap_or_default();
         write!(f, "cannot start {}: {error}", program.replace('\n', " "))?;
