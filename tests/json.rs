@@ -3,7 +3,14 @@
 
 mod documented;
 
+use hvdctl::launch::programs::{ON_EVERY_NODE, ON_FIRST_NODE};
+use hvdctl::model::start_fault::StartFailure;
+use hvdctl::record::files::{FILES, JobFile};
+use hvdctl::record::frames::KINDS;
+use hvdctl::record::{Attempt, JobResult, Record};
+use schemars::generate::SchemaSettings;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -68,6 +75,114 @@ fn the_page_describes_every_document() {
     } else {
         assert!(old == new, "docs/reference/json.md is out of date: UPDATE_DOCS=1 cargo test --test json");
     }
+}
+
+#[test]
+fn the_page_describes_a_jobs_directory() {
+    const MARK: &str = "<!-- generated from src/record -->\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/on-the-nodes.md");
+    let old = std::fs::read_to_string(&path).unwrap();
+    let (by_hand, _) = old.split_once(MARK).unwrap();
+    let new = format!("{by_hand}{MARK}{}", directory());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, new).unwrap();
+    } else {
+        assert!(old == new, "docs/reference/on-the-nodes.md is out of date: UPDATE_DOCS=1 cargo test --test json");
+    }
+}
+
+/// The tables of the files of a job's directory, of the frames of its logs, and of the objects in them.
+fn directory() -> String {
+    let name = |name: &&str| if name.ends_with('.') { format!("`{name}RANK`") } else { format!("`{name}`") };
+    let mut page = String::from(
+        "\n## A job's directory\n\n| file | mode | written by | read by | contents |\n|---|---|---|---|---|\n",
+    );
+    for file in FILES {
+        let names = file.names.iter().map(name).collect::<Vec<_>>().join(", ");
+        let JobFile { mode, writer, reader, contents, .. } = file;
+        page.push_str(&format!("| {names} | {mode:o} | {writer} | {reader} | {contents} |\n"));
+    }
+    for (place, programs) in [("every node", &ON_EVERY_NODE[..]), ("the launcher's node", &ON_FIRST_NODE)] {
+        let names: Vec<String> = programs.iter().map(|(_, name, _)| format!("`{name}`")).collect();
+        page.push_str(&format!("| {} | 644, `ssh` 755 | hvdctl | | the programs on {place} |\n", names.join(", ")));
+    }
+    page.push_str("\n### Frames\n\n| KIND | frame |\n|---|---|\n");
+    page.extend(KINDS.iter().map(|(kind, frame)| format!("| `{kind}` | {frame} |\n")));
+    let mut generator = SchemaSettings::draft2020_12().into_generator();
+    let files = [
+        ("job.json", generator.subschema_for::<Record>()),
+        ("result.json", generator.subschema_for::<JobResult>()),
+        ("attempts.json", generator.subschema_for::<Vec<Attempt>>()),
+    ];
+    generator.subschema_for::<StartFailure>();
+    let all = serde_json::json!({ "$defs": generator.take_definitions(true) });
+    page.push_str("\n### Fields\n\nThe `fault` of an attempt is a [Fault](#fault) too.\n\n");
+    for (name, schema) in files {
+        page.push_str(&format!("- `{name}`: {}\n", type_of(&schema.to_value())));
+    }
+    for (name, schema) in all["$defs"].as_object().unwrap() {
+        let table = if name == "Fault" { kinds(&all, schema) } else { fields(&all, schema) };
+        page.push_str(&format!("\n#### {name}\n\n{}{table}", about(schema)));
+    }
+    page
+}
+
+/// A table of the kinds of a tagged type with the facts of each.
+fn kinds(all: &Value, schema: &Value) -> String {
+    let mut table = String::from("| kind | | facts |\n|---|---|---|\n");
+    for part in schema["oneOf"].as_array().or(schema["anyOf"].as_array()).unwrap() {
+        let parts = part["oneOf"].as_array().map_or(std::slice::from_ref(part), Vec::as_slice);
+        for part in parts.iter().filter(|part| part["properties"]["kind"].is_object()) {
+            let all_fields = documented::objects(all, part).remove(0).schemas;
+            let facts = all_fields.iter().filter(|(name, _)| name != "kind");
+            let facts: Vec<String> = facts.map(|(name, schema)| format!("`{name}`: {}", comment(schema))).collect();
+            let kind = type_of(&part["properties"]["kind"]);
+            table.push_str(&format!("| {kind} | {} | {} |\n", comment(part), facts.join("<br>")));
+        }
+    }
+    table
+}
+
+/// The files that programs and hvdctl name with `files.write("x"` and the like are in the list.
+#[test]
+fn each_file_of_a_jobs_directory_is_listed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let names = [
+        r#"files\.(?:write|write_json|read|read_json|remove)\("([a-z_.]+)""#,
+        r#"self\.open\("([a-z_.]+)"\)"#,
+        r#"HERE, "([a-z_.]+)""#,
+        r#""([a-z_]+\.json)""#,
+        r#"job(?:\.|_)directory, "([a-z_.]+)""#,
+    ];
+    let mut found = BTreeSet::new();
+    let mut search = |below: &str, patterns: &[&str]| {
+        let mut directories = vec![root.join(below)];
+        while let Some(directory) = directories.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.file_name() != Some("tests.rs".as_ref())
+                    && path.extension().is_some_and(|end| end == "py" || end == "rs")
+                {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    for pattern in patterns {
+                        let pattern = regex::Regex::new(pattern).unwrap();
+                        found.extend(pattern.captures_iter(&text).map(|found| found[1].to_owned()));
+                    }
+                }
+            }
+        }
+    };
+    search("scripts/programs", &names);
+    search("scripts/notebook", &names);
+    search("start", &[r#"\(0o[0-7]+, "([a-z_.]+)""#, r#"stored::write(?:_checked)?\("([a-z_.]+)""#]);
+    let programs = ON_EVERY_NODE.iter().chain(&ON_FIRST_NODE).map(|(_, name, _)| *name);
+    let listed: BTreeSet<&str> = FILES.iter().flat_map(|file| file.names).copied().chain(programs).collect();
+    // in the private directory of JupyterLab
+    let missing: Vec<&String> =
+        found.iter().filter(|name| !listed.contains(name.as_str()) && *name != "page_config.json").collect();
+    assert!(missing.is_empty() && found.len() > 20, "not in src/record/files.rs: {missing:?}");
 }
 
 /// The tables of all documents, and of the objects in them.

@@ -2,6 +2,7 @@
 //! framework, with the supported Python interpreters that are in `PATH` or installed by pyenv.
 
 use hvdctl::model::fault::Fault;
+use hvdctl::model::start_fault::{StartFailure, StartFault};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -66,6 +67,23 @@ fn hvdctl_knows_each_fault_that_the_programs_record() {
         assert_eq!(again, line, "no fact is lost");
     }
     assert!(lines.lines().count() >= 12, "{lines}");
+}
+
+#[test]
+fn hvdctl_knows_each_fault_that_keeps_a_program_from_starting() {
+    let source = include_str!("../src/scripts/programs/supervisor/starting.py");
+    let (_, functions) = source.split_once("def missing(").unwrap();
+    let (functions, _) = functions.split_once("\nPYTHON = ").unwrap();
+    let fault = regex::Regex::new(r#"return \(?"([a-z_0-9]+)"|else \(?"([a-z_0-9]+)"\)?"#).unwrap();
+    let mut found = 0;
+    for named in fault.captures_iter(functions) {
+        let name = named.get(1).or(named.get(2)).unwrap().as_str();
+        let text = format!(r#"{{"program": "x", "error": "y", "fault": "{name}", "about": "z"}}"#);
+        let StartFailure::Found { fault, .. } = StartFailure::read(&text) else { panic!("{text}") };
+        assert!(fault.is_some_and(|fault| fault != StartFault::Unknown), "{name}");
+        found += 1;
+    }
+    assert!(found >= 12, "{found}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl<T: DeserializeOwned> RankOutput<T> {
                 Err(_) => String::from_utf8_lossy(line),
             },
             FrameKind::Stderr(line) => String::from_utf8_lossy(line),
-            FrameKind::Broken(text) => text.as_str().into(),
+            FrameKind::Broken(failure) => failure.to_string().into(),
             _ => return,
         };
         self.other.truncate(LAST - 1);

@@ -2,6 +2,7 @@
 
 use super::check::{Checked, DEVICE, MOUNT, absolute, refuse_if};
 use crate::paths::{CONTAINER_SSH, WORKSPACE};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::Path;
@@ -31,7 +32,7 @@ pub struct Device {
 }
 
 /// A limit of the processes in a container; -1 is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ulimit {
     /// The limit until a process changes it.

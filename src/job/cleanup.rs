@@ -151,13 +151,26 @@ impl JobNodes<'_> {
 
     /// Returns the same as it is stored.
     pub async fn stored_result(&self, instead: &JobResult) -> Result<String, NodeError> {
-        let transport = &self.launcher.transport;
-        let failed = |cause: String| NodeError::failed(transport.node(), "record the result of the job", cause);
-        let script = Script::new(RESULT).with("jobs_dir", &self.cluster.jobs_dir).with("id", self.id);
-        let script = script.with("result", &stored::write_checked("result.json", instead).map_err(failed)?);
-        let output = transport.script(&script, READ_RESULT).await?;
-        Ok(String::from_utf8_lossy(&output).into_owned())
+        stored_result(self.cluster, self.id, &self.launcher, instead).await
     }
+}
+
+/// Returns the result of a job as it is stored on the node of its launcher. If there is none, records `instead`.
+///
+/// # Errors
+/// When the node does not answer, or has no directory of the job.
+pub async fn stored_result(
+    cluster: &Cluster,
+    id: &str,
+    launcher: &Member,
+    instead: &JobResult,
+) -> Result<String, NodeError> {
+    let transport = &launcher.transport;
+    let failed = |cause: String| NodeError::failed(transport.node(), "record the result of the job", cause);
+    let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id);
+    let script = script.with("result", &stored::write_checked("result.json", instead).map_err(failed)?);
+    let output = transport.script(&script, READ_RESULT).await?;
+    Ok(String::from_utf8_lossy(&output).into_owned())
 }
 
 /// Ends the jobs that these plans disrupt, before anything else is changed on any node. A node where that fails is left
@@ -228,7 +241,7 @@ pub fn stuck(output: &str) -> Option<String> {
 /// Returns the result of a job whose supervisor was killed before it recorded one. `code` is the exit code of its
 /// container, if known.
 pub fn unrecorded(code: Option<i64>) -> JobResult {
-    JobResult { ended: now(), fault: Some(Fault::Unrecorded { code }), ..JobResult::default() }
+    JobResult::ended_by(Fault::Unrecorded { code }, now())
 }
 
 /// Removes the job's containers from a node. If the job has written files there outside the mounts, they are stopped

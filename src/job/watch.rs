@@ -21,7 +21,7 @@ use crate::record::monitor::Monitor;
 use crate::record::outcome::{JobOutcome, with_observed};
 use crate::record::restart;
 use crate::record::{JobResult, JobState, lost_output};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, has_activate_failed};
 use crate::text::nodeset;
 use futures_util::FutureExt as _;
 use std::time::Duration;
@@ -197,17 +197,12 @@ impl Watch<'_> {
         follow.drain(&silent, &mut |node, skew, frame| self.take(node, skew, frame)).await;
         let ranks = self.placement.ranks();
         let monitor = &self.monitor;
-        let unrecorded = match ended {
-            Some(end) => JobResult {
-                stopped: end.state == JobState::Stopped,
-                launcher: Some(1),
-                fault: Some(end.fault),
-                ..unrecorded(code)
-            },
-            None => unrecorded(code),
-        };
-        let fault = words.map(|output| Fault::EndedEarly { output }).or(unrecorded.fault);
-        let unrecorded = JobResult { fault, ..unrecorded };
+        let mut unrecorded = unrecorded(code);
+        if let Some(end) = ended {
+            unrecorded.stopped = end.state == JobState::Stopped;
+            (unrecorded.launcher, unrecorded.fault) = (Some(1), Some(end.fault));
+        }
+        unrecorded.fault = words.map(ended_early).or(unrecorded.fault);
         let instead = JobResult {
             stopped: stopped || unrecorded.stopped,
             ranks,
@@ -257,6 +252,11 @@ impl Watch<'_> {
         let hint = format!("job {0} continues unless that node is down: hvdctl attach {0}, hvdctl jobs", self.job.id);
         if error.hints.is_empty() { error.hint(hint).into() } else { error.into() }
     }
+}
+
+/// Returns why a job ended before its ranks were started, by the last lines of its launcher's container.
+fn ended_early(output: String) -> Fault {
+    if has_activate_failed(&output) { Fault::NotActivated { output } } else { Fault::EndedEarly { output } }
 }
 
 /// Formats the last lines of a program to be appended to a sentence.

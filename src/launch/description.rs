@@ -1,9 +1,12 @@
-//! The description of a launcher and a job for the programs on the nodes, as JSON.
+//! The description of a launcher and a job for the programs on the nodes, as JSON: `launch.json` for the job supervisor,
+//! `launcher.json` for the rank supervisors, `notebook.json` for launches by hand. Files of earlier builds have the same
+//! fields.
 
 use crate::node::names::HostEntry;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 /// On which nodes a launcher is started.
@@ -184,6 +187,91 @@ pub struct LaunchHost<'a> {
     pub address: IpAddr,
     /// Its ranks; 0 if it only launches.
     pub ranks: u32,
+}
+
+/// The variables of a node's ranks; one without a value is not set.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct RankVariables {
+    /// Those that are set whatever the launcher sets. The user's own go first.
+    pub environment: BTreeMap<&'static str, Option<String>>,
+    /// Those that the launcher's environment replaces.
+    pub defaults: BTreeMap<&'static str, Option<String>>,
+}
+
+/// The description of a launcher for the rank supervisors of a node: `JOBS/ID/launcher.json`.
+#[derive(Debug, Clone, Serialize)]
+pub struct RankDescription {
+    /// The variables by which a rank learns its number: the first one that is set counts.
+    pub rank: &'static [&'static str],
+    /// Those with its number on its node.
+    pub local_rank: &'static [&'static str],
+    /// Those with the number of ranks.
+    pub size: &'static [&'static str],
+    /// The variable with the address of the rank's node, if there is one.
+    pub address: Option<&'static str>,
+    /// The variables of the ranks.
+    #[serde(flatten)]
+    pub variables: RankVariables,
+    /// The function in which ranks wait until all have begun, as failures name it.
+    pub init: &'static str,
+    /// The patterns of messages about ranks that hang.
+    pub hang_reports: BTreeMap<&'static str, &'static str>,
+    /// The names of the process that it leaves on each node, above the ranks, by version.
+    pub daemons: &'static [&'static str],
+    /// Set if a thread of each rank waits for the others without ever sleeping.
+    pub spins: bool,
+}
+
+/// Writes the file.
+impl fmt::Display for RankDescription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", json!(self))
+    }
+}
+
+/// The description of a launch on the nodes of a running job: `JOBS/ID/notebook.json`.
+#[derive(Debug, Serialize)]
+pub struct ByHand<'a> {
+    /// The nodes in rank order, that of the launcher first.
+    pub nodes: Vec<ByHandNode<'a>>,
+    /// The port of the workers' sshd.
+    pub port: u16,
+    /// The processes that are started.
+    pub commands: Vec<ByHandCommand>,
+    /// The environment of the launcher.
+    pub environment: BTreeMap<&'static str, String>,
+    /// As [`LaunchDescription::files`].
+    pub files: BTreeMap<&'static str, String>,
+    /// The variables that tell a program which rank of the job it is.
+    pub remove: Vec<&'static str>,
+    /// As [`LaunchDescription::reads`].
+    pub reads: &'static [&'static str],
+    /// As [`LaunchDescription::inherits`], of the environment of the cell.
+    pub inherits: Option<&'static [&'static str]>,
+    /// As [`RankDescription::local_rank`].
+    pub local_rank: &'static [&'static str],
+}
+
+/// A node and its ranks.
+#[derive(Debug, Serialize)]
+pub struct ByHandNode<'a> {
+    /// The node.
+    #[serde(flatten)]
+    pub host: LaunchHost<'a>,
+    /// The variables of its ranks.
+    #[serde(flatten)]
+    pub variables: RankVariables,
+}
+
+/// A launcher, the agent of a node, or its ranks.
+#[derive(Debug, Serialize)]
+pub struct ByHandCommand {
+    /// The node's number.
+    pub node: usize,
+    /// The argument vector, up to the program that it starts.
+    pub argv: Vec<String>,
+    /// The variables of each rank, `NAME=VALUE`, if no launcher sets them.
+    pub variables: Vec<Vec<String>>,
 }
 
 #[cfg(test)]

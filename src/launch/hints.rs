@@ -2,7 +2,7 @@
 
 use super::Launcher;
 use crate::model::launcher::LauncherName;
-use crate::model::start_fault::{StartFault, interpreter as interpreter_of};
+use crate::model::start_fault::{StartFailure, StartFault, interpreter as interpreter_of};
 use crate::paths::{CONTAINER_SSH, DATA, WORKSPACE};
 use crate::text::argument::ProgramArgument;
 use crate::text::nodeset::printable;
@@ -72,30 +72,6 @@ const NO_LOCK: &[&str] = &["attempt to write a readonly database", "The file loc
 /// What a shell and `env` write about a script with Windows line ends.
 const LINE_ENDS: &[&str] = &["\\r': No such file or directory", "\\r’: No such file or directory"];
 
-/// What a rank supervisor writes about a program that cannot be started (`programs/supervisor/starting.py`), and why
-/// that is.
-const NOT_STARTED: &[(&str, StartFault)] = &[
-    ("(Windows line ends)", StartFault::LineEnds),
-    ("it begins with a byte order mark", StartFault::ByteOrderMark),
-    ("has no first line #!", StartFault::NoInterpreter),
-    ("it is not executable", StartFault::NotExecutable),
-    ("it is a program for ", StartFault::OtherSystem),
-];
-
-/// Likewise, and what to do about the image or the command.
-const NOT_IN_IMAGE: &[(&str, &str)] = &[
-    (
-        "which its first line names",
-        "name an interpreter that the image has, e.g. #!/bin/sh, or install it there (`setup` in hvdctl.toml)",
-    ),
-    (
-        "lacks the loader",
-        "build the program in the image (hvdctl image build), or use an image of the system that it was built on",
-    ),
-    ("for another processor", "build the program in the image (hvdctl image build) or on a node"),
-    ("which a shell starts", "start it with sh before its name: -- sh PROGRAM"),
-];
-
 /// What ends a line about a `python` that the image lacks: of a shell, of `env`, of busybox.
 const NO_PYTHON: &[&str] = &[
     "python: not found",
@@ -153,28 +129,21 @@ impl FailedProgram<'_> {
     }
 
     /// Returns a hint on the reason why the program did not start.
-    pub fn hint_on_start(&self, reason: &str) -> Option<String> {
-        self.hint_on_reason(&self.in_container(reason)).map(|hint| self.in_place(hint))
-    }
-
-    fn hint_on_reason(&self, reason: &str) -> Option<String> {
+    pub fn hint_on_start(&self, failure: &StartFailure) -> Option<String> {
+        let StartFailure::Found { fault: Some(fault), about, .. } = failure else { return None };
         let program = self.command.first().map(ToString::to_string).unwrap_or_default();
-        let fault = NOT_STARTED.iter().find(|(text, _)| reason.contains(text));
-        let in_image = || NOT_IN_IMAGE.iter().find(|(text, _)| reason.contains(text));
-        let name = || {
-            let is_here = reason.ends_with(&format!(": ./{program} is in {WORKSPACE}"));
-            is_here.then(|| {
-                format!("write ./{}: Linux looks for a name without / in PATH only", quote::readable(&program))
-            })
-        };
-        if reason.ends_with("the image has python3") {
-            let rest: Vec<String> = self.command.iter().skip(1).map(ToString::to_string).collect();
-            return Some(format!("the image has python3 and no python: -- python3 {}", quote::command(&rest)));
+        match fault {
+            StartFault::NotInPath if about.as_deref() != Some(self.directory.as_deref().unwrap_or(WORKSPACE)) => None,
+            StartFault::OnlyPython3 => {
+                let rest: Vec<String> = self.command.iter().skip(1).map(ToString::to_string).collect();
+                Some(format!("the image has python3 and no python: -- python3 {}", quote::command(&rest)))
+            }
+            fault => {
+                let interpreter = about.as_deref().and_then(interpreter_of);
+                let hint = fault.hint(&program, interpreter.as_deref());
+                Some(self.in_place(hint)).filter(|hint| !hint.is_empty())
+            }
         }
-        let interpreter = reason.split_once("it is not executable (").and_then(|(_, line)| line.strip_suffix(')'));
-        let interpreter = interpreter.and_then(interpreter_of);
-        let fault = fault.map(|(_, fault)| fault.hint(&program, interpreter.as_deref()));
-        fault.or_else(|| in_image().map(|(_, hint)| (*hint).to_owned())).or_else(name)
     }
 
     /// Returns a hint on what a line says that the program failed at.
@@ -511,10 +480,11 @@ impl Launcher {
 
 #[cfg(test)]
 mod tests {
-    use super::{FailedProgram, KnownProject};
+    use super::{FailedProgram, KnownProject, StartFailure};
     use crate::launch::launcher;
     use crate::model::launcher::{Controller, LauncherName};
     use crate::text::argument::ProgramArgument;
+    use serde_json::json;
 
     const UNKNOWN: FailedProgram<'_> =
         FailedProgram { command: &[], project: KnownProject::Elsewhere, directory: None };
@@ -783,24 +753,35 @@ mod tests {
     fn reasons_why_a_program_does_not_start_have_hints() {
         let command = ["run.sh"].map(ProgramArgument::from);
         let program = FailedProgram { command: &command, project: KnownProject::None, directory: None };
-        for (reason, expected) in [
-            ("No such file or directory: its first line names /bin/bash\\r (Windows line ends)", "sed -i"),
-            ("No such file or directory: the image has no /bin/zsh, which its first line names", "#!/bin/sh"),
-            ("No such file or directory: the image lacks the loader of this program", "hvdctl image build"),
-            ("No such file or directory: ./run.sh is in /workspace", "write ./run.sh: Linux"),
-            ("No such file or directory: the image has python3", "the image has python3 and no python: -- python3"),
-            ("Permission denied: it is not executable", "chmod +x run.sh"),
-            ("Permission denied: it is not executable (#!/usr/bin/env python3)", "its interpreter: -- python3 run.sh"),
-            ("Permission denied: it is not executable, and has no first line #!", "start it with -- sh run.sh"),
-            ("Exec format error: it is a portable executable, which a shell starts", "-- sh PROGRAM"),
-            ("Exec format error: it has no first line #!", "write #!/bin/sh"),
-            ("Exec format error: it is for another processor", "or on a node"),
-            ("Exec format error: it is a program for Windows", "build it for Linux"),
-            ("Exec format error: it begins with a byte order mark", "save it as UTF-8"),
+        let failure = |fault, about| {
+            let json =
+                json!({"program": "run.sh", "error": "No such file or directory", "fault": fault, "about": about});
+            StartFailure::read(&json.to_string())
+        };
+        for (fault, about, expected) in [
+            ("line_ends", "/bin/bash", "sed -i"),
+            ("interpreter_missing", "/bin/zsh", "#!/bin/sh"),
+            ("loader_missing", "", "hvdctl image build"),
+            ("not_in_path", "/workspace", "write ./run.sh: Linux"),
+            ("only_python3", "", "the image has python3 and no python: -- python3"),
+            ("not_executable", "", "chmod +x run.sh"),
+            ("not_executable", "#!/usr/bin/env python3", "its interpreter: -- python3 run.sh"),
+            ("no_interpreter_either", "", "start it with -- sh run.sh"),
+            ("portable", "", "-- sh PROGRAM"),
+            ("no_interpreter", "", "write #!/bin/sh"),
+            ("other_processor", "", "or on a node"),
+            ("other_system", "Windows", "build it for Linux"),
+            ("byte_order_mark", "", "save it as UTF-8"),
         ] {
-            let hint = program.hint_on_start(&format!("cannot start run.sh: {reason}")).unwrap_or_default();
-            assert!(hint.contains(expected), "{reason}: {hint}");
+            let hint = program.hint_on_start(&failure(json!(fault), json!(about))).unwrap_or_default();
+            assert!(hint.contains(expected), "{fault}: {hint}");
         }
-        assert_eq!(program.hint_on_start("cannot start run.sh: No such file or directory"), None);
+        for (fault, about) in
+            [(json!(null), json!(null)), (json!("of_tomorrow"), json!("x")), (json!("not_in_path"), json!("/tmp"))]
+        {
+            assert_eq!(program.hint_on_start(&failure(fault, about)), None);
+        }
+        let text = "cannot start run.sh: Permission denied: it is not executable";
+        assert_eq!(program.hint_on_start(&StartFailure::read(text)), None, "of an earlier build");
     }
 }

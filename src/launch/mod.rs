@@ -21,10 +21,9 @@ mod torchrun;
 use crate::error::Error;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::node::network::Endpoint;
-use description::{Argument, LaunchHost, Position, Start};
+use description::{Argument, LaunchHost, Position, RankDescription, RankVariables, Start};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -314,40 +313,30 @@ impl Launcher {
         }
     }
 
-    /// Returns what the rank supervisors on a node have to know: `JOBS/ID/launcher.json`. `launcher` is the address of
-    /// the launcher's node.
-    pub fn rank_description(&self, endpoint: &Endpoint, launcher: IpAddr) -> Value {
-        let pinned = |names: &[&'static str]| -> BTreeMap<&str, Option<String>> {
+    /// Returns the description of this launcher for the rank supervisors on a node. `launcher` is the address of the
+    /// launcher's node.
+    pub fn rank_description(&self, endpoint: &Endpoint, launcher: IpAddr) -> RankDescription {
+        let pinned = |names: &[&'static str]| -> BTreeMap<&'static str, Option<String>> {
             names.iter().map(|name| (*name, interface_value(name, endpoint))).collect()
         };
         let mut environment = pinned(self.interface_variables);
         environment.extend(self.launcher_address.map(|name| (name, Some(launcher.to_string()))));
-        self.with_variables(&environment, &pinned(self.interface_defaults))
+        let variables = RankVariables { environment, defaults: pinned(self.interface_defaults) };
+        RankDescription { variables, ..self.unpinned_description() }
     }
 
     /// Returns the same where the site has set up which networks programs use, as in an allocation of Slurm.
-    pub fn unpinned_description(&self) -> Value {
-        self.with_variables(&BTreeMap::new(), &BTreeMap::new())
-    }
-
-    /// Returns a description with these variables of the ranks: what is always set, and unless the user sets it.
-    fn with_variables(
-        &self,
-        environment: &BTreeMap<&str, Option<String>>,
-        defaults: &BTreeMap<&str, Option<String>>,
-    ) -> Value {
-        json!({
-            "rank": self.rank,
-            "local_rank": self.local_rank,
-            "size": self.size,
-            "address": self.address,
-            // the program's environment over that of the launcher, and under it; a variable without a value is not set
-            "environment": environment,
-            "defaults": defaults,
-            "init": self.init,
-            "hang_reports": BTreeMap::from_iter(self.hang_reports.iter().copied()),
-            "daemons": self.daemons,
-            "spins": self.spins,
-        })
+    pub fn unpinned_description(&self) -> RankDescription {
+        RankDescription {
+            rank: self.rank,
+            local_rank: self.local_rank,
+            size: self.size,
+            address: self.address,
+            variables: RankVariables::default(),
+            init: self.init,
+            hang_reports: self.hang_reports.iter().copied().collect(),
+            daemons: self.daemons,
+            spins: self.spins,
+        }
     }
 }

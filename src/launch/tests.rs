@@ -173,7 +173,7 @@ fn launchers_read_variables_of_the_user() {
 fn each_rank_gets_the_interface_of_its_node() {
     let mut place = endpoint("ib0", "10.0.0.0/24");
     let launcher = HOSTS[0].address;
-    let description = GLOO.rank_description(&place, launcher);
+    let description = json!(GLOO.rank_description(&place, launcher));
     let rendezvous = launcher.to_string();
     assert_eq!(
         description["environment"],
@@ -183,16 +183,17 @@ fn each_rank_gets_the_interface_of_its_node() {
         })
     );
     assert_eq!(description["defaults"], json!({"GLOO_SOCKET_IFNAME": "ib0"}));
-    assert!(MPI.rank_description(&place, launcher)["environment"].get("HOROVOD_GLOO_RENDEZVOUS_ADDR").is_none());
+    let environment = MPI.rank_description(&place, launcher).variables.environment;
+    assert!(!environment.contains_key("HOROVOD_GLOO_RENDEZVOUS_ADDR"));
 
     // the name of an interface with several addresses may lead to another one
     place.is_ambiguous = true;
-    let description = torchrun::LAUNCHER.rank_description(&place, launcher);
+    let description = json!(torchrun::LAUNCHER.rank_description(&place, launcher));
     let expected = json!({"GLOO_SOCKET_IFNAME": null, "TP_SOCKET_IFNAME": null, "NCCL_SOCKET_IFNAME": "=ib0"});
     assert_eq!(description["environment"], expected);
     // the label of an address leads to that alone
     place = Endpoint { label: "ib0:1".into(), is_ambiguous: false, ..place };
-    assert_eq!(GLOO.rank_description(&place, launcher)["environment"]["HOROVOD_GLOO_IFACE"], "ib0:1");
+    assert_eq!(json!(GLOO.rank_description(&place, launcher))["environment"]["HOROVOD_GLOO_IFACE"], "ib0:1");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What other than a rank ends a job.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::fmt;
 
 /// What other than a rank ended a job or an attempt, or kept it from starting, as the programs of the nodes
 /// (`src/scripts/programs/faults.py`) and hvdctl record it in `result.json`. Only here it becomes a text.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Fault {
     /// Not all ranks had started in time.
@@ -51,6 +52,11 @@ pub enum Fault {
     FailedEarly,
     /// It ended before its ranks were started.
     EndedEarly {
+        /// Its last lines.
+        output: String,
+    },
+    /// A line of `activate` failed before its ranks were started.
+    NotActivated {
         /// Its last lines.
         output: String,
     },
@@ -121,7 +127,9 @@ impl fmt::Display for Fault {
             Fault::FailedEarly => {
                 f.write_str("it ended before its ranks were started; its nodes may not share hvdctl's directory")
             }
-            Fault::EndedEarly { output } => write!(f, "it ended before its ranks were started:\n{output}"),
+            Fault::EndedEarly { output } | Fault::NotActivated { output } => {
+                write!(f, "it ended before its ranks were started:\n{output}")
+            }
             Fault::TooFewRanks { ranks, seconds } => write!(f, "it had fewer than {ranks} ranks for {seconds} s"),
             Fault::Unrecorded { code } => {
                 let code = code.map_or_else(String::new, |code| format!(" with code {code}"));
@@ -148,7 +156,7 @@ impl Fault {
             Fault::TimeLimit => "give it more time: slurm.time, or --sbatch=--time=2:00:00",
             Fault::Preempted => "with --restarts N Slurm starts it again",
             Fault::NodeFailed => "with --restarts N Slurm starts it again, on other nodes",
-            Fault::EndedEarly { output } if output.contains(ACTIVATE) => {
+            Fault::NotActivated { .. } => {
                 "correct that line in slurm.activate; a login shell runs it on the first node of the job"
             }
             Fault::NotShared { .. } | Fault::FailedEarly => SHARE,
@@ -158,9 +166,6 @@ impl Fault {
         })
     }
 }
-
-/// How the line of a failed `activate` begins (`runtime/process.rs`).
-const ACTIVATE: &str = "hvdctl: activate: ";
 
 /// Serializes a fault as its text, for people and their programs.
 ///

@@ -37,7 +37,7 @@ impl fmt::Display for LauncherName {
 }
 
 /// Which cores the ranks of a node are bound to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Bind {
     /// To the cores of its GPU's NUMA node

@@ -2,7 +2,7 @@
 
 use super::format::LARGEST_FILE;
 use super::verification::{PoolFile, too_large};
-use crate::error::NodeError;
+use crate::error::{ErrorKind, NodeError};
 use crate::transport::node::{Script, Transport};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,8 +15,8 @@ pub const MOST_FILES: usize = 1024;
 const READ: &str = concat!(include_str!("../scripts/pool/enter.sh"), include_str!("../scripts/pool/read.sh"));
 const PUBLISH: &str = concat!(include_str!("../scripts/pool/enter.sh"), include_str!("../scripts/pool/publish.sh"));
 
-/// The message if tar has read nothing.
-const TAR_FAILED: &str = "tar failed with exit code";
+/// The exit code of `pool/enter.sh` if there is no such directory.
+const NO_DIRECTORY: i32 = 66;
 
 /// The end of an archive (POSIX, "ustar Interchange Format"): two empty blocks.
 const ARCHIVE_END: [u8; 1024] = [0; 1024];
@@ -53,8 +53,9 @@ impl PoolDirectory<'_> {
             .with("most", &MOST_FILES.to_string())
             .with("blocks", &(LARGEST_FILE / 512).to_string());
         let answer = self.transport.script_as_login(&script, &operation).await.map_err(explained)?;
-        let broken = |why: String| NodeError::failed(self.transport.node(), &operation, why);
-        parse(&answer).map_err(broken).map_err(explained)
+        parse(&answer).map_err(|Unreadable { message, hint }| {
+            hint.into_iter().fold(NodeError::failed(self.transport.node(), &operation, message), NodeError::hint)
+        })
     }
 
     /// Writes files, each with its name and content. By the login itself: so the machine knows whose file it is.
@@ -71,22 +72,33 @@ impl PoolDirectory<'_> {
 
 /// Adds the next step to what concerns the directory.
 fn explained(error: NodeError) -> NodeError {
-    let hint = if error.message.contains("there is no directory") {
+    let hint = if error.kind == (ErrorKind::CommandFailed { status: NO_DIRECTORY }) {
         "create it once: mkdir -m 3770 DIRECTORY, chgrp MEMBERS DIRECTORY; docs/reference/pool.md has the steps"
     } else if error.message.contains("ermission denied") || error.message.contains("not permitted") {
         "all members need permission to read and write the directory and to enter those above it, and each file \
          belongs to its owner. A new group applies to new logins: run hvdctl disconnect; docs/reference/pool.md has \
          the steps"
-    } else if error.message.contains(TAR_FAILED) {
-        "check whether tar is installed there; docs/reference/pool.md lists what the machine needs"
     } else {
         return error;
     };
     error.hint(hint)
 }
 
+/// Why an answer of `pool/read.sh` has no listing, with what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+struct Unreadable {
+    message: String,
+    hint: Option<&'static str>,
+}
+
+impl<T: Into<String>> From<T> for Unreadable {
+    fn from(message: T) -> Unreadable {
+        Unreadable { message: message.into(), hint: None }
+    }
+}
+
 /// Reads what `pool/read.sh` prints.
-fn parse(answer: &[u8]) -> Result<Listing, String> {
+fn parse(answer: &[u8]) -> Result<Listing, Unreadable> {
     let mut listing = Listing::default();
     let mut odd = 0;
     let mut named = BTreeSet::new();
@@ -133,7 +145,7 @@ fn parse(answer: &[u8]) -> Result<Listing, String> {
 
 /// Returns the files of an archive, behind which the status of tar stands, and what tar has reported. If it has failed,
 /// the archive may be whole all the same: without a file that was removed meanwhile, or with one that was replaced.
-fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
+fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Unreadable> {
     // the archive ends with zeros
     let end = answer.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
     let (archive, tail) = answer.split_at(end);
@@ -147,7 +159,10 @@ fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
     match (files.is_empty(), status) {
         (false, _) => Ok(files),
         (true, "0") => Err("the archive is truncated".into()),
-        (true, status) => Err(format!("{TAR_FAILED} {status}: {}", reported.trim())),
+        (true, status) => Err(Unreadable {
+            message: format!("tar failed with exit code {status}: {}", reported.trim()),
+            hint: Some("check whether tar is installed there; docs/reference/pool.md lists what the machine needs"),
+        }),
     }
 }
 
@@ -204,7 +219,7 @@ mod tests {
         assert!(listing.unread.iter().all(|file| file.state == FileState::Unreadable));
         assert_eq!(parse(b"files\n"), Ok(Listing::default()));
         let cut = [&head[..], &files[..files.len() - 1100], b"tar 137\nKilled\n"].concat();
-        assert_eq!(parse(&cut), Err("tar failed with exit code 137: Killed".into()));
+        assert_eq!(parse(&cut).unwrap_err().message, "tar failed with exit code 137: Killed");
         for cut in
             [&b""[..], b"link a.node\n", b"what a\nfiles\n", &answer[..answer.len() - 8], b"file a\nfiles\n", &head[..]]
         {

@@ -8,6 +8,7 @@
 use super::HungRank;
 use super::samples::Sample;
 pub use crate::model::root_cause::Idle;
+use crate::model::start_fault::StartFailure;
 
 /// The content of a frame.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +53,7 @@ pub enum FrameKind {
     /// The number of lines of output that a full disk lost.
     Lost(u64),
     /// The rank supervisor could not start the program, with the reason. A [`FrameKind::Exited`] follows.
-    Broken(String),
+    Broken(StartFailure),
     /// The ranks run this program instead of `python`, which the image lacks.
     Substituted(String),
     /// Slurm's `srun`, which starts the ranks, does not connect those of MPI: each believes that it is alone
@@ -79,6 +80,28 @@ pub struct Frame {
     /// What happened.
     pub kind: FrameKind,
 }
+
+/// The KIND of each frame, and its meaning with its TEXT.
+pub const KINDS: &[(&str, &str)] = &[
+    ("o", "a line of standard output"),
+    ("e", "a line of standard error"),
+    ("l", "a line of the launcher, which has no rank"),
+    ("s", "the rank has started the program"),
+    ("n", "the launcher has given the process another rank: the rank, and how many there are now"),
+    ("x", "the program has exited: its code, and `signal`, `asked` (its end had been requested), `oom`"),
+    ("h", "a rank hangs, as the launcher's library reports: the rank, for how many seconds, in what"),
+    ("i", "the rank was idle when that ended the job: for how many seconds, and `blocked`, `kernel` or `waiting`"),
+    ("a", "the rank has no connection to another one: for how many seconds"),
+    ("q", "the rank makes no progress: for how many seconds, and what it does"),
+    ("g", "the rank makes progress again: after how many seconds"),
+    ("w", "lines of output had no room on the disk: how many"),
+    ("b", "the program could not be started: a [StartFailure](#startfailure) as JSON; of earlier builds a text"),
+    ("p", "from rank 0: the image has no `python`, and what runs in its place"),
+    ("c", "Slurm's `srun` does not connect the ranks of MPI"),
+    ("r", "the job supervisor restarts the job: the event as JSON"),
+    ("m", "a sample of what a rank, the node or a GPU uses; in the file `samples`"),
+    ("d", "the job supervisor has recorded the result and exits"),
+];
 
 /// Length limit of a frame: `frames.py` keeps at most 64 KiB of a line and reads 64 KiB at a time. What is longer is
 /// the hole of a log whose beginning was given back to the disk (`--log-max`); it reads as NULs.
@@ -207,7 +230,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
         b"r" => FrameKind::Restart(text().into_owned()),
         b"d" => FrameKind::Over,
         b"m" => FrameKind::Sample(Sample::parse(&text())?),
-        b"b" => FrameKind::Broken(text().into_owned()),
+        b"b" => FrameKind::Broken(StartFailure::read(&text())),
         b"p" => FrameKind::Substituted(text().into_owned()),
         b"c" => FrameKind::WithoutMpi,
         _ => return None,
@@ -222,6 +245,15 @@ mod tests {
 
     fn hung(seconds: u64, idle: Option<Idle>, time: f64) -> HungRank {
         HungRank { rank: 1, seconds, tensors: None, idle, time }
+    }
+
+    #[test]
+    fn each_kind_that_is_read_is_listed_and_no_other() {
+        let source = include_str!("frames.rs");
+        for kind in (b'a'..=b'z').map(|byte| (byte as char).to_string()) {
+            let is_listed = KINDS.iter().any(|(listed, _)| *listed == kind);
+            assert_eq!(source.contains(&format!("        b\"{kind}\" =>")), is_listed, "{kind}");
+        }
     }
 
     #[test]
@@ -240,6 +272,7 @@ mod tests {
         assert_eq!(whole[14].kind, FrameKind::Isolated(60));
         assert_eq!(whole[13].kind, FrameKind::Lost(66_131));
         assert_eq!(whole[12].kind, FrameKind::Over);
+        assert_eq!(whole[9].kind, FrameKind::Broken(StartFailure::Text("no such file".into())));
         assert_eq!(whole[10].kind, FrameKind::Restart("attempt 2".into()));
         assert_eq!(whole[0].kind, FrameKind::Launcher(b"starting".to_vec()));
         assert_eq!(whole[5].kind, FrameKind::Exited { code: 143, signal: Some(15), asked: true, oom: false });

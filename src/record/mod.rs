@@ -5,6 +5,7 @@
 //! ranks are and how the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here
 //! does input or output.
 
+pub mod files;
 pub mod frames;
 pub mod list;
 pub mod monitor;
@@ -30,6 +31,7 @@ use crate::node::jobs::RecordedJob;
 use crate::sync::project::directory_name;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -39,7 +41,7 @@ pub const LAUNCH_WINDOW: f64 = 120.0;
 
 /// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600), so
 /// that neither the program's arguments nor its environment pass through a launcher or a shell.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// The job's id: time of its start and a few random letters.
     pub id: String,
@@ -126,7 +128,7 @@ pub struct Record {
 }
 
 /// How a scheduler chooses the nodes of a job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Scheduled {
     /// Set when it has allocated them, and the placement is that of the job's ranks (`allocation.py`, `queued.py`).
     pub is_placed: bool,

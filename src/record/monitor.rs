@@ -3,6 +3,7 @@
 use super::frames::{Frame, FrameKind};
 use super::waits::Waits;
 use super::{HungRank, RankExit};
+use crate::model::start_fault::StartFailure;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How many of the last lines of each rank, and of the launcher, are kept.
@@ -26,7 +27,7 @@ pub struct Monitor {
     /// The ranks that make no progress.
     pub waits: Waits,
     /// Why the ranks that could not start their program did not.
-    broken: BTreeMap<(String, u32), String>,
+    broken: BTreeMap<(String, u32), StartFailure>,
     /// The launcher's last lines.
     pub launcher: VecDeque<String>,
     /// The last lines of each rank on each node, numbered among those of all ranks.
@@ -74,7 +75,7 @@ impl Monitor {
             FrameKind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
             FrameKind::Waits { .. } | FrameKind::Resumed(_) => {}
             FrameKind::Broken(reason) => {
-                self.broken.insert((node.to_owned(), rank), text(reason.as_bytes()));
+                self.broken.insert((node.to_owned(), rank), reason.clone());
             }
             FrameKind::Substituted(_)
             | FrameKind::WithoutMpi
@@ -103,7 +104,7 @@ impl Monitor {
     }
 
     /// Returns why a rank on a node could not start its program, if it could not.
-    pub fn broken(&self, node: &str, rank: u32) -> Option<&String> {
+    pub fn broken(&self, node: &str, rank: u32) -> Option<&StartFailure> {
         self.broken.get(&(node.to_owned(), rank))
     }
 
@@ -155,9 +156,9 @@ mod tests {
             monitor.record("a", &Frame { time: 1.0, rank: 1, kind }, 0.0);
             monitor.broken("a", 1).cloned()
         };
-        assert_eq!(after(FrameKind::Broken("cannot start x".into())), Some("cannot start x".into()));
+        let failure = StartFailure::Text("cannot start x".into());
+        assert_eq!(after(FrameKind::Broken(failure.clone())), Some(failure));
         assert_eq!(after(FrameKind::Started), None);
-        assert_eq!(after(FrameKind::Broken("é".repeat(BYTES))).map(|reason| reason.chars().count()), Some(BYTES / 2));
         assert_eq!(monitor.broken("b", 1), None);
     }
 

@@ -5,6 +5,7 @@ use super::outside::OutsideFiles;
 use super::{HungRank, JobResult, JobState, LostOutput, RankExit, RootCause};
 use crate::launch::placement::Placement;
 use crate::model::fault::{Fault, as_text};
+use crate::model::start_fault::StartFailure;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -28,7 +29,7 @@ pub struct JobOutcome {
     pub last_lines: Vec<String>,
     /// Why it could not start its program, if it could not.
     #[serde(skip)]
-    pub broken: Option<String>,
+    pub broken: Option<StartFailure>,
     /// Whether these are also the last lines that were shown.
     #[serde(skip)]
     pub just_shown: bool,

@@ -36,7 +36,7 @@ pub struct Attempt {
 }
 
 /// The result of a job, as its supervisor records it in `JOBS/ID/result.json` on the node of the launcher.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct JobResult {
     /// When it ended, in seconds since the epoch by that node's clock.
@@ -68,6 +68,11 @@ pub struct JobResult {
 }
 
 impl JobResult {
+    /// Returns a result of which only this is known: what ended the job, and when.
+    pub fn ended_by(fault: Fault, ended: f64) -> JobResult {
+        JobResult { ended, fault: Some(fault), ..JobResult::default() }
+    }
+
     /// Reads a result.
     ///
     /// # Errors
@@ -232,7 +237,7 @@ impl RootCause {
 }
 
 /// A rank that was reported to hang.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HungRank {
     /// The global rank.
     pub rank: u32,

@@ -26,6 +26,7 @@ use crate::transport::node::{Output, Process, Transport};
 use batch::BatchJobs;
 use container::ContainerSummary;
 use process::LoginProcesses;
+pub use process::has_activate_failed;
 use spec::ContainerSpec;
 use std::sync::Arc;
 use std::time::Duration;

@@ -232,12 +232,20 @@ fn environment(variables: &[String]) -> String {
     variables.iter().map(line).collect()
 }
 
+/// The mark of the line that reports a failed line of `activate`.
+const ACTIVATE_FAILED: &str = "hvdctl: activate: ";
+
+/// Returns whether a line of `activate` failed, by what a container has printed last.
+pub fn has_activate_failed(output: &str) -> bool {
+    output.lines().any(|line| line.starts_with(ACTIVATE_FAILED))
+}
+
 /// Returns the lines of bash that run those of the inventory, each of which must succeed, and then `begin`.
 fn activate(lines: &[String]) -> String {
     let line = |line: &String| {
         let line = quote::always(line);
         format!(
-            "eval {line} || {{ hvdctl_code=$?; printf 'hvdctl: activate: %s: exit code %s\\n' {line} \"$hvdctl_code\" >&2; \
+            "eval {line} || {{ hvdctl_code=$?; printf '{ACTIVATE_FAILED}%s: exit code %s\\n' {line} \"$hvdctl_code\" >&2; \
              exit 78; }}\n"
         )
     };
@@ -287,6 +295,7 @@ mod tests {
         let (code, out, err) = run(&["export X=1", "sh -c 'exit 3'", "echo never"]);
         assert_eq!((code, out.as_str()), (Some(78), ""));
         assert_eq!(err, "hvdctl: activate: sh -c 'exit 3': exit code 3");
+        assert!(has_activate_failed(&format!("a module\n{err}\n")) && !has_activate_failed(&format!("echo {err}")));
     }
 
     #[test]

@@ -4,60 +4,10 @@
 use super::plan::{HostAssignment, JobPlan, RENDEZVOUS_PORTS, rendezvous_port};
 use crate::error::Error;
 use crate::inventory::{Controller, LauncherName};
-use crate::launch::description::{LaunchHost, Position};
+use crate::launch::description::{ByHand, ByHandCommand, ByHandNode, LaunchHost, Position};
 use crate::launch::{LaunchRequest, launcher};
 use crate::random;
 use crate::record::stored;
-use serde::Serialize;
-use serde_json::Value;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-
-/// What a launch on the nodes of a job needs.
-#[derive(Debug, Serialize)]
-struct ByHand {
-    /// The nodes in rank order, that of the launcher first.
-    nodes: Vec<LaunchNode>,
-    /// The port of the workers' sshd.
-    port: u16,
-    /// What is started where.
-    commands: Vec<LaunchCommand>,
-    /// The environment of the launcher.
-    environment: BTreeMap<&'static str, String>,
-    /// The files that the launcher reads, by their names in the job's directory.
-    files: BTreeMap<&'static str, String>,
-    /// The variables that say which rank of the job a program is.
-    remove: Vec<&'static str>,
-    /// Prefixes of variables that the launcher itself reads.
-    reads: &'static [&'static str],
-    /// Patterns for the names of the variables that the launcher gets of the environment of the cell; none: all.
-    inherits: Option<&'static [&'static str]>,
-    /// The variables by which a rank learns its number on its node.
-    local_rank: &'static [&'static str],
-}
-
-/// A node and its ranks.
-#[derive(Debug, Serialize)]
-struct LaunchNode {
-    node: String,
-    address: IpAddr,
-    ranks: u32,
-    /// Variables that the ranks of this node have; null: not set.
-    environment: Value,
-    /// Those that the user's own replace.
-    defaults: Value,
-}
-
-/// A launcher, the agent of a node, or its ranks.
-#[derive(Debug, Serialize)]
-struct LaunchCommand {
-    /// The node's number.
-    node: usize,
-    /// The argument vector, up to the program that it starts.
-    argv: Vec<String>,
-    /// The variables of each rank, `NAME=VALUE`, if no launcher sets them.
-    variables: Vec<Vec<String>>,
-}
 
 impl JobPlan {
     /// Returns `notebook.json`: how this launcher starts `program`, a file of the job's directory, on all slots of the
@@ -89,11 +39,10 @@ impl JobPlan {
             rank_program: program,
             kept: None,
         };
-        let node = |host: &HostAssignment| {
-            let mut description = by_hand.rank_description(&host.endpoint, self.hosts.launcher.endpoint.address);
-            let LaunchHost { node, address, ranks } = host.launch_host();
-            let [environment, defaults] = ["environment", "defaults"].map(|part| description[part].take());
-            LaunchNode { node: node.to_owned(), address, ranks, environment, defaults }
+        let first = self.hosts.launcher.endpoint.address;
+        let node = |host| ByHandNode {
+            host: HostAssignment::launch_host(host),
+            variables: by_hand.rank_description(&host.endpoint, first).variables,
         };
         let number = |name: &str| hosts.iter().position(|host| host.node == name).unwrap_or_default();
         let commands = by_hand.commands(&request).into_iter();
@@ -103,7 +52,7 @@ impl JobPlan {
             nodes: self.hosts.all().map(node).collect(),
             port: cluster.port,
             commands: commands
-                .map(|command| LaunchCommand {
+                .map(|command| ByHandCommand {
                     node: number(&command.node),
                     argv: command.argv,
                     variables: command.variables,

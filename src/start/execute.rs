@@ -132,7 +132,7 @@ pub async fn abandon(job: &JobNodes<'_>, error: &Error, result: JobResult, event
     // if its directory was not even created there is nothing to write to
     let launcher = &job.launcher.node.name;
     if is_own(launcher) && !silent.contains(launcher) {
-        let _ = job.result(&result).await;
+        let _ = job.stored_result(&result).await;
     }
 }
 
@@ -140,11 +140,9 @@ impl JobPlan {
     /// Returns the result of the job if it could not be launched.
     pub fn never_launched(&self, error: &Error) -> JobResult {
         JobResult {
-            ended: now(),
             stopped: matches!(error, Error::Signal(_)),
             ranks: self.queue.map_or_else(|| self.placement.ranks(), |queue| queue.ranks),
-            fault: Some(Fault::NotLaunched { error: error.to_string() }),
-            ..JobResult::default()
+            ..JobResult::ended_by(Fault::NotLaunched { error: error.to_string() }, now())
         }
     }
 }

@@ -13,8 +13,14 @@ pub const UNFIT: &str = "is not GNU's or too old (coreutils 8.30 is needed)";
 /// What is wrong with a node that has no Docker.
 pub const NO_DOCKER: &str = "docker: command not found";
 
-/// What is wrong with the `docker` of the package podman-docker, where Docker is asked for.
-const PODMAN_DOCKER: &str = "the `docker` command is that of Podman (podman-docker)";
+/// The fault of a node's `docker`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommandFault {
+    /// It is missing.
+    Missing,
+    /// It is that of the package podman-docker.
+    IsPodman,
+}
 
 /// What is wrong with a node that has no Podman.
 const NO_PODMAN: &str = "podman: command not found";
@@ -236,7 +242,7 @@ pub struct Login {
     /// The login's rootless Podman.
     rootless_podman: Option<String>,
     /// Why there is no command of Docker.
-    command_fault: Option<&'static str>,
+    command_fault: Option<CommandFault>,
     /// Whether an engine is installed.
     has_engine: bool,
     /// The node's distribution.
@@ -274,8 +280,8 @@ impl Login {
                 }
                 ("root", _) => login.sudo = Sudo::Refused(rest),
                 ("os", _) => login.distribution = Distribution::parse(value),
-                ("docker-command", "podman") => login.command_fault = Some(PODMAN_DOCKER),
-                ("docker-command", _) => login.command_fault = Some(NO_DOCKER),
+                ("docker-command", "podman") => login.command_fault = Some(CommandFault::IsPodman),
+                ("docker-command", _) => login.command_fault = Some(CommandFault::Missing),
                 ("docker-engine" | "dockerd", _) => login.has_engine = true,
                 ("podman-command", _) => login.has_podman = true,
                 ("podman", _) => login.podman = Socket::parse(value),
@@ -302,7 +308,7 @@ impl Login {
     /// Returns which engine is used: without a choice Docker where it is installed, even if it is down, because a node
     /// must not change its engine while containers run in the other one; else Podman.
     pub fn engine_name(&self) -> EngineName {
-        let has_docker = self.command_fault != Some(PODMAN_DOCKER)
+        let has_docker = self.command_fault != Some(CommandFault::IsPodman)
             && (self.has_engine || self.system != Socket::Missing || self.named.is_some() || self.rootless.is_some());
         match self.choice {
             EngineChoice::Docker => EngineName::Docker,
@@ -419,10 +425,12 @@ impl Login {
     }
 
     /// Returns what is wrong with the command of Docker, with what to install.
-    fn without_command(&self, fault: &str) -> EngineFault {
-        if fault == PODMAN_DOCKER {
-            let hint = "set `engine = \"podman\"` in the inventory, or install Docker Engine on that node".to_owned();
-            return EngineFault { message: fault.to_owned(), hint };
+    fn without_command(&self, fault: CommandFault) -> EngineFault {
+        if fault == CommandFault::IsPodman {
+            return EngineFault {
+                message: "the `docker` command is that of Podman (podman-docker)".to_owned(),
+                hint: "set `engine = \"podman\"` in the inventory, or install Docker Engine on that node".to_owned(),
+            };
         }
         if !self.has_engine {
             let or_podman = match self.choice {
@@ -430,7 +438,7 @@ impl Login {
                 EngineChoice::Docker | EngineChoice::Podman => String::new(),
             };
             let hint = format!("install Docker Engine on that node{or_podman}");
-            return EngineFault { message: fault.to_owned(), hint };
+            return EngineFault { message: NO_DOCKER.to_owned(), hint };
         }
         let command = self.distribution.install(&["docker-cli"]);
         let command = command.unwrap_or_else(|| "docker-cli with the package manager of the node".to_owned());

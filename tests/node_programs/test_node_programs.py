@@ -1075,32 +1075,26 @@ class Rank(unittest.TestCase):
             with open(os.path.join(here, name), "wb") as file:
                 file.write(text)
             os.chmod(os.path.join(here, name), mode)
-        gone, denied, wrong = ": No such file or directory", ": Permission denied", ": Exec format error"
-        for argv, cwd, message in [(["no-such"], "/", "no-such" + gone),
-                                ([b"no-\xc3\xa4"], "/", "no-\u00e4" + gone),
-                                (["true"], "/no/such", "true: /no/such" + gone),
-                                (["/"], "/", "/" + denied),
-                                (["./crlf"], here, "./crlf" + gone + ": its first line names /bin/bash\\r (Windows line ends)"),
-                                (["./zsh"], here, "./zsh" + gone + ": the image has no /no/zsh, which its first line names"),
-                                (["crlf"], here, "crlf" + gone + ": ./crlf is in " + here),
-                                (["./nox"], here, "./nox" + denied + ": it is not executable (#!/bin/sh)"),
-                                (["./text"], here, "./text" + denied + ": it is not executable, and has no first line #!, which names its "
-                                                                       "interpreter"),
-                                (["./elf"], here, "./elf" + denied + ": it is not executable"),
-                                (["./ape"], here, "./ape" + wrong + ": it is a portable executable, which a shell starts"),
-                                (["./jar"], here, "./jar" + wrong + ": it is a program for Java or macOS"),
-                                (["./bare"], here, "./bare" + wrong + ": it has no first line #!, which names its interpreter"),
-                                (["./bom"], here, "./bom" + wrong + ": it begins with a byte order mark"),
-                                (["./exe"], here, "./exe" + wrong + ": it is a program for Windows"),
-                                (["./mac"], here, "./mac" + wrong + ": it is a program for macOS"),
-                                (["./mips"], here, "./mips" + wrong + ": it is for another processor")]:
+        gone, denied, wrong = "No such file or directory", "Permission denied", "Exec format error"
+        for argv, cwd, error, fault, about in [
+                (["no-such"], "/", gone, None, None), ([b"no-\xc3\xa4"], "/", gone, None, None), (["/"], "/", denied, None, None),
+                (["./crlf"], here, gone, "line_ends", "/bin/bash"), (["./zsh"], here, gone, "interpreter_missing", "/no/zsh"),
+                (["crlf"], here, gone, "not_in_path", here), (["./nox"], here, denied, "not_executable", "#!/bin/sh"),
+                (["./text"], here, denied, "no_interpreter_either", None), (["./elf"], here, denied, "not_executable", None),
+                (["./ape"], here, wrong, "portable", None), (["./jar"], here, wrong, "other_system", "Java or macOS"),
+                (["./bare"], here, wrong, "no_interpreter", None), (["./bom"], here, wrong, "byte_order_mark", None),
+                (["./exe"], here, wrong, "other_system", "Windows"), (["./mac"], here, wrong, "other_system", "macOS"),
+                (["./mips"], here, wrong, "other_processor", None)]:
             with self.assertRaises(OSError) as failed:
                 subprocess.call(argv, cwd=cwd)
-            self.assertEqual(rank_supervisor.start_failure(argv[0], failed.exception, cwd, os.environ["PATH"]), "cannot start " + message)
-        gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "python")
-        self.assertEqual(rank_supervisor.start_failure("python", gone, "/", here),
-                         "cannot start python: No such file or directory: the image has python3")
-        self.assertEqual(rank_supervisor.start_failure("python", gone, "/", "/no/such"), "cannot start python: No such file or directory")
+            self.assertEqual(starting.failure(argv[0], failed.exception, cwd, os.environ["PATH"]),
+                             {"program": os.fsdecode(argv[0]), "error": error, "fault": fault, "about": about})
+        with self.assertRaises(OSError) as failed:
+            subprocess.call(["true"], cwd="/no/such")
+        self.assertEqual(starting.failure("true", failed.exception, "/no/such", "/"), {"program": "true", "error": "/no/such: " + gone})
+        error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "python")
+        for path, fault in (here, "only_python3"), ("/no/such", None):
+            self.assertEqual(starting.failure("python", error, "/", path), {"program": "python", "error": gone, "fault": fault, "about": None})
 
     def test_programs_that_are_python_or_start_it(self):
         here = tempfile.mkdtemp()

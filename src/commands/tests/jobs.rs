@@ -256,12 +256,12 @@ async fn the_python_that_runs_in_place_of_the_default_one_is_noted_once() {
 #[tokio::test(start_paused = true)]
 async fn why_a_program_does_not_start_has_a_hint() {
     let reason =
-        "1 b cannot start ./x: No such file or directory: its first line names /bin/bash\\r (Windows line ends)";
+        r#"1 b {"program": "./x", "error": "No such file or directory", "fault": "line_ends", "about": "/bin/bash"}"#;
     let play = Play::default().frame(0, "node1", "0 s ").frame(0, "node2", reason).frame(0, "node2", "1 x 127");
     let nodes = up_with(play.frame(100, "node1", "0 x 143 asked").ends(100, 127)).await;
     let done = hvdctl(&nodes, &RUN.replace("true", "./x")).await;
     done.code(127)
-        .complains(&["rank 1 on node2: cannot start ./x: No such file", "hint: sed -i 's/\\r$//' ./x removes"]);
+        .complains(&["rank 1 on node2: cannot start ./x: No such file or directory: its first line names /bin/bash\\r (Windows line ends)", "hint: sed -i 's/\\r$//' ./x removes"]);
 }
 
 #[tokio::test(start_paused = true)]

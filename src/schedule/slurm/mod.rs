@@ -218,14 +218,8 @@ impl BatchJob {
 
 /// Returns the result of a job that could not be submitted.
 fn never_submitted(error: &Error) -> JobResult {
-    let fault = Some(Fault::NotSubmitted { error: error.to_string() });
-    JobResult {
-        ended: now(),
-        stopped: matches!(error, Error::Signal(_)),
-        launcher: Some(1),
-        fault,
-        ..JobResult::default()
-    }
+    let fault = Fault::NotSubmitted { error: error.to_string() };
+    JobResult { stopped: matches!(error, Error::Signal(_)), launcher: Some(1), ..JobResult::ended_by(fault, now()) }
 }
 
 /// Returns the job's record as it is until Slurm has allocated its nodes.

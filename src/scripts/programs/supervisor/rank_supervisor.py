@@ -96,17 +96,6 @@ def program_environment(inherited, launcher, given):
     return env
 
 
-def start_failure(program, error, cwd, path):
-    """Why a program could not be started in `cwd` with this PATH. The error may name something else: that directory."""
-    # Python 3.7 appends the name to strerror
-    program, cause = os.fsdecode(program), os.strerror(error.errno) if getattr(error, "errno", None) else str(error)
-    other = os.fsdecode(getattr(error, "filename", None) or program)
-    if other != program:
-        return "cannot start %s: %s: %s" % (program, other, cause)
-    why = starting.why(program, getattr(error, "errno", None), cwd, path)
-    return "cannot start %s: %s%s" % (program, cause, ": " + why if why else "")
-
-
 def idle_limit(job, size):
     """Seconds without progress after which this rank is ended, or None if it is not. Checks that know more go first: the launcher's own,
     and that for stopped programs."""
@@ -371,8 +360,8 @@ class Supervisor:
         try:
             self.program = Program(argv, self.job["cwd"], env, cpus[local_rank % len(cpus)], self.children, terminal)
         except (OSError, subprocess.SubprocessError) as error:
-            failure = start_failure(argv[0], error, self.job["cwd"], path)
-            self.log.write(b"b", [failure.encode(errors="replace").replace(b"\n", b" ")])
+            failure = starting.failure(argv[0], error, self.job["cwd"], path)
+            self.log.write(b"b", [json.dumps(failure, ensure_ascii=False).encode(errors="replace")])
             # as shells and `docker run`: 127 is not found, 126 is found and cannot be run
             code = 127 if isinstance(error, FileNotFoundError) else 126
             self.log.state(b"x", b"%d" % code)

@@ -1,5 +1,5 @@
 """What is known of the program of a rank before its start, and why it cannot be started, as far as its file shows that: the kernel's words
-name the program for what is wrong with its first line. launch/hints.rs knows these texts."""
+name the program for what is wrong with its first line. model/start_fault.rs has the same faults, and makes the sentence for people."""
 import contextlib
 import errno
 import fcntl
@@ -16,7 +16,6 @@ MACOS = (b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\x
 JAVA_OR_MACOS = b"\xca\xfe\xba\xbe"  # a class of Java's, or a program for several processors
 PORTABLE = (b"MZqFpD='", b"jartsr='")  # actually portable executables, which a shell can start
 BINARY = MACOS + (b"\x7fELF", b"MZ", JAVA_OR_MACOS)
-NO_FIRST_LINE = "has no first line #!, which names its interpreter"
 
 
 def find(program, cwd, path):
@@ -43,48 +42,48 @@ def head(file, most=HEAD):
 
 
 def missing(program, cwd, path):
-    """Why a program or what it needs is not found."""
+    """Which fault hides a program or what it needs, and what that is about."""
     file = find(program, cwd, path)
     if not file:
         if "/" not in program and os.path.isfile(os.path.join(cwd, program)):
-            return "./%s is in %s" % (program, cwd)
-        return "the image has python3" if program == "python" and shutil.which("python3", path=path) else None
+            return "not_in_path", cwd
+        return ("only_python3", None) if program == "python" and shutil.which("python3", path=path) else None
     text = head(file)
     if text.startswith(b"#!"):
         words = os.fsdecode(text[2:].split(b"\n")[0].strip(b" \t")[:200]).replace("\t", " ").split(" ")
         if words[0].endswith("\r"):
-            return "its first line names %s\\r (Windows line ends)" % words[0][:-1]
-        return None if os.path.exists(words[0]) else "the image has no %s, which its first line names" % words[0]
-    return "the image lacks the loader of this program, which was built for another system" if text.startswith(b"\x7fELF") else None
+            return "line_ends", words[0][:-1]
+        return None if os.path.exists(words[0]) else ("interpreter_missing", words[0])
+    return ("loader_missing", None) if text.startswith(b"\x7fELF") else None
 
 
 def unsuitable(program, cwd, path):
-    """What is wrong with the format of a program's file."""
+    """The fault of the format of a program's file."""
     text = head(find(program, cwd, path) or os.devnull)
     if text.startswith(MARKS):
-        return "it begins with a byte order mark"
+        return "byte_order_mark", None
     if text.startswith(PORTABLE):
-        return "it is a portable executable, which a shell starts"
+        return "portable", None
     if text.startswith(b"MZ"):
-        return "it is a program for Windows"
+        return "other_system", "Windows"
     if text.startswith(MACOS):
-        return "it is a program for macOS"
+        return "other_system", "macOS"
     if text.startswith(JAVA_OR_MACOS):
-        return "it is a program for Java or macOS"
+        return "other_system", "Java or macOS"
     if text.startswith(b"\x7fELF"):
-        return "it is for another processor"
-    return None if text.startswith(b"#!") else "it " + NO_FIRST_LINE
+        return "other_processor", None
+    return None if text.startswith(b"#!") else ("no_interpreter", None)
 
 
 def forbidden(program, cwd, path):
-    """Why a program may not be executed."""
+    """The fault for which a program may not be executed."""
     file = find(program, cwd, path)
     if not file or not os.path.isfile(file) or os.stat(file).st_mode & 0o111:
         return None
     text = head(file)
     if text.startswith(b"#!"):
-        return "it is not executable (%s)" % os.fsdecode(text.split(b"\n")[0].rstrip()[:200])
-    return "it is not executable" + ("" if text.startswith(BINARY) else ", and " + NO_FIRST_LINE)
+        return "not_executable", os.fsdecode(text.split(b"\n")[0].rstrip()[:200])
+    return ("not_executable" if text.startswith(BINARY) else "no_interpreter_either"), None
 
 
 # a Python in a command, a script's first line or a script itself; or nohup, which writes to a file of its own in place of a terminal
@@ -121,12 +120,19 @@ def terminal():
         return None
 
 
-REASONS = {errno.ENOENT: missing, errno.ENOEXEC: unsuitable, errno.EACCES: forbidden}
+FAULTS = {errno.ENOENT: missing, errno.ENOEXEC: unsuitable, errno.EACCES: forbidden}
+LONGEST = 4096  # characters of a program's name
 
 
-def why(program, number, cwd, path):
-    """Why starting a program failed with this error; None if that is not known. `path`: the value of PATH."""
-    try:
-        return REASONS.get(number, lambda *_: None)(program, cwd, path)
-    except (OSError, ValueError):
-        return None
+def failure(program, error, cwd, path):
+    """Why a program could not be started in `cwd` with this PATH. The error may name something else: that directory."""
+    number = getattr(error, "errno", None)
+    # Python 3.7 appends the name to strerror
+    program, cause = os.fsdecode(program), os.strerror(number) if number else str(error)
+    other = os.fsdecode(getattr(error, "filename", None) or program)
+    if other != program:
+        return {"program": program[:LONGEST], "error": "%s: %s" % (other[:LONGEST], cause)}
+    fault = about = None
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        fault, about = FAULTS.get(number, lambda *_: None)(program, cwd, path)
+    return {"program": program[:LONGEST], "error": cause, "fault": fault, "about": about}

@@ -260,7 +260,7 @@ impl NodeState {
 
     /// Writes files to the pool, and prints nothing.
     pub fn publish(&mut self, files: &str) -> Result<String, (i32, String)> {
-        let pool = self.pool.as_mut().ok_or((1, "there is no directory /srv/pool".to_owned()))?;
+        let pool = self.pool.as_mut().ok_or((66, "there is no directory /srv/pool".to_owned()))?;
         for (name, text) in files.lines().filter_map(|line| line.split_once(' ')) {
             let text = base64::engine::general_purpose::STANDARD.decode(text).expect("base64");
             pool.insert(name.to_owned(), String::from_utf8(text).expect("text"));
@@ -270,7 +270,7 @@ impl NodeState {
 
     /// Prints the files of the pool.
     pub fn read_pool(&self) -> Result<String, (i32, String)> {
-        let pool = self.pool.as_ref().ok_or((1, "there is no directory /srv/pool".to_owned()))?;
+        let pool = self.pool.as_ref().ok_or((66, "there is no directory /srv/pool".to_owned()))?;
         let named: String = pool.keys().map(|name| format!("file {name}\n")).collect();
         let mut archive = tar::Builder::new((named + "files\n").into_bytes());
         for (name, text) in pool {
