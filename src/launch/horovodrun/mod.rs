@@ -64,7 +64,7 @@ pub const INHERITED: &[&str] = &[
 
 const COMMON: Launcher = Launcher {
     program: "horovodrun",
-    // its process sets ignore the interface (docs/development/decisions.md)
+    // its process sets ignore the interface (docs/development/decisions/launch.md)
     by_host_name: true,
     arguments: |request| arguments("--gloo", request),
     by_hand: |request| Some(by_hand(request)),

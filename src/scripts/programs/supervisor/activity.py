@@ -1,7 +1,7 @@
 """Determines from outside whether a rank makes progress, by what the kernel counts for its processes and threads; proc(5).
 
 A rank in a collective operation is silent as well, and the threads of its communication library never rest: they negotiate every
-millisecond. They are recognized by their pattern. A sample costs the training nothing (docs/development/decisions.md has
+millisecond. They are recognized by their pattern. A sample costs the training nothing (docs/development/decisions/hangs.md has
 the figures)."""
 import contextlib
 import os
