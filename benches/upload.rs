@@ -208,8 +208,8 @@ fn fill(project: &Path) -> Result<()> {
 /// Bytes of memory that are taken and given back before each measurement: some times as many as it writes to two nodes.
 const WARM: usize = 8 * BYTES;
 
-/// How long it takes, with nothing left to be written from the round before, and with warm memory: a virtual machine
-/// gives free memory back to its host, and who takes it again first pays for that, by chance.
+/// Measures the seconds that work takes, with nothing left to be written from the round before, and with warm memory: a
+/// virtual machine returns free memory to its host, and the first to claim it again pays for that, by chance.
 async fn timed(target: &Target, work: impl AsyncFnOnce() -> Result<()>) -> Result<f64> {
     on_all(target, |node| succeed(ssh(target, node, "sync"), "sync"))?;
     std::hint::black_box(vec![1_u8; WARM]);

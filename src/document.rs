@@ -1,4 +1,4 @@
-//! What the documents of `--json` have in common. Each document is defined next to the command that makes it.
+//! The common form of the documents of `--json`. Each document is defined next to the command that makes it.
 
 use crate::error::{Error, NodeError, NodeProgress};
 use crate::model::allocation::Allocation;
@@ -20,9 +20,9 @@ pub fn value(document: &impl Serialize) -> Value {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "{T}")]
 pub struct Document<T> {
-    /// Whether nothing failed and nothing is wrong. At the top level, it is true if and only if the exit code is 0.
+    /// True if nothing failed and nothing is wrong. At the top level, it is true if and only if the exit code is 0.
     pub ok: bool,
-    /// What the command reports besides that.
+    /// The command's own fields.
     #[serde(flatten)]
     pub details: T,
 }
@@ -33,18 +33,18 @@ pub struct Document<T> {
 pub struct NodeEntry<T> {
     /// Name of the node in the inventory.
     pub node: String,
-    /// Whether nothing failed on this node.
+    /// True if nothing failed on this node.
     pub ok: bool,
-    /// Whether there is a session with the node; only where a command reports it.
+    /// True if there is a session with the node; only where a command reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reachable: Option<bool>,
     /// True if `--skip-offline` left the node out, else missing.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
-    /// What failed, else missing. The other fields are then missing too, unless their description says otherwise.
+    /// The failure, else missing. The other fields are then missing too, unless their description says otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<NodeError>,
-    /// What the command reports of this node.
+    /// The command's own fields for this node.
     #[serde(flatten)]
     pub result: Option<T>,
 }
@@ -116,17 +116,17 @@ pub struct Failure {
     pub nodes: Vec<NodeEntry<FailureDetails>>,
 }
 
-/// Why a node made a command fail.
+/// The reason why a node made a command fail.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct FailureDetails {
     /// The lease of another command that has locked the node (exit code 5).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
-    /// What is allocated on the node to a running job that prevents the command (exit code 5, or 125 of `train` and
+    /// The allocation of a running job on the node that prevents the command (exit code 5, or 125 of `train` and
     /// `run`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
-    /// Where the command was stopped: how far it came.
+    /// The progress of the node, if the command was stopped.
     #[serde(flatten)]
     pub progress: Option<NodeProgress>,
 }

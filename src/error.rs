@@ -27,7 +27,7 @@ mod exit {
     pub const INTERNAL: u8 = 125;
 }
 
-/// How a command ended that has a result.
+/// The verdict of a command that has a result.
 #[derive(Debug, Clone, Copy)]
 pub enum Verdict<'a> {
     /// Everything is done, or there was nothing to do.
@@ -38,7 +38,7 @@ pub enum Verdict<'a> {
     Partly,
     /// This many nodes are done, and these have failed.
     Nodes {
-        /// How many are done.
+        /// The number of nodes that are done.
         done: usize,
         /// The failures.
         failed: &'a [NodeError],
@@ -74,7 +74,7 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// What kind of failure a node had. In JSON the field `kind`; scripts and the exit code branch on it.
+/// The kind of a node's failure. In JSON the field `kind`; scripts and the exit code branch on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ErrorKind {
@@ -111,7 +111,8 @@ pub enum ErrorKind {
     Failed,
 }
 
-/// How many lines of a cause are shown: half of them from the beginning and half from the end. `--json` has all.
+/// The number of lines of a cause that are shown: half of them from the beginning and half from the end. `--json` has
+/// all.
 const SHOWN_LINES: usize = 12;
 
 /// The next step where this machine lets hvdctl open no more files. hvdctl has raised its soft limit itself.
@@ -127,11 +128,11 @@ pub struct NodeError {
     /// The kind of failure.
     #[serde(flatten)]
     pub kind: ErrorKind,
-    /// What was attempted; completes "cannot …".
+    /// The attempted operation; completes "cannot …".
     pub operation: String,
     /// The cause as the node, the engine or ssh reports it; may have several lines.
     pub message: String,
-    /// What to do next.
+    /// The next steps.
     pub hints: Vec<String>,
 }
 
@@ -154,7 +155,7 @@ impl NodeError {
         NodeError { kind, ..self }
     }
 
-    /// Whether there is no session with the node.
+    /// Returns true if there is no session with the node.
     pub fn is_unreachable(&self) -> bool {
         self.kind == ErrorKind::Unreachable
     }
@@ -186,13 +187,13 @@ impl fmt::Display for NodeError {
 
 impl std::error::Error for NodeError {}
 
-/// How far a node came before its command was stopped.
+/// The progress of a node when its command was stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct NodeProgress {
     /// Name of the node in the inventory.
     #[serde(skip)]
     pub node: String,
-    /// Whether all steps are done.
+    /// True if all steps are done.
     pub done: bool,
     /// The steps that were done, in order.
     pub steps: Vec<String>,
@@ -221,13 +222,13 @@ impl NodeProgress {
     }
 }
 
-/// Why a command ended without doing all of its work.
+/// The reason why a command ended without doing all of its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Wrong usage.
     #[error("{message}\n  hint: {}", if is_out_of_files(.message) { MORE_FILES } else { .hint })]
     Usage {
-        /// What is wrong.
+        /// The fault.
         message: String,
         /// The next step.
         hint: String,
@@ -244,7 +245,7 @@ pub enum Error {
     Nodes {
         /// The failures.
         failed: Vec<NodeError>,
-        /// How many nodes are done.
+        /// The number of nodes that are done.
         done: usize,
     },
     /// The machine of the pool, which is no node, cannot be reached or failed.
@@ -253,7 +254,7 @@ pub enum Error {
     /// A check that concerns more than one node failed.
     #[error("{message}\n  hint: {hint}")]
     Check {
-        /// What was expected and what was found.
+        /// The expected and the actual state.
         message: String,
         /// The next step.
         hint: String,
@@ -273,7 +274,7 @@ pub enum Error {
     /// Too few nodes are free, and enough will be when others have ended what they do there.
     #[error("{message}\nnothing was changed\n  hint: {hint}")]
     InUse {
-        /// What was asked for, and what is free.
+        /// The requested and the free resources.
         message: String,
         /// The next step.
         hint: String,
@@ -284,9 +285,9 @@ pub enum Error {
     /// The command was stopped between two steps.
     #[error("{by}{}", progress(.nodes))]
     Stopped {
-        /// Why: [`Error::Signal`] or [`Error::Lost`].
+        /// The cause: [`Error::Signal`] or [`Error::Lost`].
         by: Box<Error>,
-        /// How far each node came.
+        /// The progress of each node.
         nodes: Vec<NodeProgress>,
     },
     /// An operation on the operator's own machine failed.

@@ -10,7 +10,7 @@ pub const WORKSPACE: &str = "/workspace";
 pub const DATA: &str = "/data";
 /// Mount point of the cluster's keys in the containers.
 pub const CONTAINER_SSH: &str = "/root/.ssh";
-/// How the names of what a job's supervisor keeps in its container begin.
+/// The prefix of the paths that a job's supervisor uses in its container.
 pub const CONTAINER_RUN: &str = "/run/hvdctl";
 /// File name of the workers' private host key; the public key has `.pub` appended.
 pub const HOST_KEY: &str = "ssh_host_ed25519_key";

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 /// The most bytes that an answer may have.
 const MAX_ANSWER: usize = 1024;
 
-/// Whether an answer is shown while it is typed.
+/// The echo of an answer while it is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Echo {
     /// It is shown.

@@ -1,5 +1,5 @@
-//! What hvdctl does on the nodes, line by line: each operation, program and request with its node, duration and
-//! outcome. The lines have no input, output or arguments of programs, so no secrets.
+//! The trace of hvdctl's work on the nodes, line by line: each operation, program and request with its node, duration
+//! and outcome. The lines have no input, output or arguments of programs, so no secrets.
 //!
 //! A command's last lines are in a file that is removed when the command succeeds, so that a user whose command failed,
 //! hung or was killed can attach it to a report.
@@ -26,14 +26,14 @@ pub const VARIABLE: &str = "HVDCTL_LOG";
 /// The most bytes of a file; a full one is kept until the next is full, too.
 const MAX_FILE: u64 = 2 << 20;
 
-/// How many files of commands that did not end well are kept.
+/// The number of files that are kept of commands that did not end well.
 const KEPT_FILES: usize = 10;
 
 /// The lines of this process.
 pub struct Log {
     /// The file with the last lines. `None` where it cannot be written, which is no reason to fail.
     kept: Option<PathBuf>,
-    /// Whether lines go to standard error.
+    /// If set, lines go to standard error.
     pub is_on_stderr: bool,
 }
 
@@ -76,7 +76,7 @@ impl Log {
 /// Awaits an operation on a node, and writes when it begins and ends. `what`: the kind of operation, e.g. `engine`.
 ///
 /// # Errors
-/// Those of the operation.
+/// The errors of the operation.
 pub async fn operation<T>(
     node: &str,
     what: &'static str,

@@ -10,11 +10,11 @@ use std::process::Command;
 
 /// When the job began, in seconds since the epoch.
 const START: f64 = 1_795_000_000.0;
-/// How long it took.
+/// The duration of the job, in seconds.
 const SECONDS: u32 = 1200;
 /// Names of the browser, the distribution's first.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-/// What is measured in the page, with its parent as the only one who runs a script.
+/// The script that measures the page; only its parent runs scripts.
 const MEASURE: &str = "
 const frame = document.querySelector('iframe'), seen = {};
 frame.onload = () => {

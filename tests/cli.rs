@@ -699,7 +699,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// What the command says if the inventory is used.
+/// The message of the command if it uses the inventory.
 const USED: &str = "--on none: no node is named none";
 
 #[test]

@@ -29,7 +29,7 @@ devices = [\"/dev/infiniband\"]
 host = \"gpu[1-2]\"
 ";
 
-/// The same without what has no equivalent.
+/// The inventory without settings that have no equivalent.
 const PLAIN: &str = "[cluster]\nname = \"lab\"\nimage = \"reg.example.org/torch:2.4\"\n[defaults]\ngpus = 4\n[[node]]\nhost = \"gpu[1-2]\"\n";
 
 const SLURM: &str = "\
@@ -64,7 +64,7 @@ fn write(dir: &Path, name: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// What a command writes, and its exit code.
+/// The output of a command, and its exit code.
 struct Written {
     out: String,
     err: String,

@@ -583,7 +583,7 @@ fn example_in_full() -> String {
     EXAMPLE.lines().map(in_force).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a line, maybe a comment's, sets a field.
+/// Returns true if a line, maybe a comment's, sets a field.
 fn is_field(line: &str) -> bool {
     let Some((field, value)) = line.split_once(" = ") else { return false };
     field.chars().all(|c| c.is_ascii_lowercase() || c == '_') && !value.is_empty()

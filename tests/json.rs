@@ -61,7 +61,7 @@ fn documents_have_the_fields_of_their_types() {
     }
 }
 
-/// What begins the generated part of the page.
+/// The line that begins the generated part of the page.
 const MARK: &str = "<!-- generated from src/commands/json.rs -->\n";
 
 #[test]

@@ -93,7 +93,7 @@ fn normalized(path: &Path) -> Option<PathBuf> {
     normal.starts_with(root()).then_some(normal)
 }
 
-/// What is wrong with a link of a page.
+/// Returns the fault of a link of a page.
 fn fault(page: &Path, target: &str, anchors: &BTreeMap<PathBuf, BTreeSet<String>>) -> Option<String> {
     let (path, heading) = target.split_once('#').map_or((target, None), |(path, heading)| (path, Some(heading)));
     let file = if path.is_empty() { Some(page.to_owned()) } else { normalized(&page.parent().unwrap().join(path)) };

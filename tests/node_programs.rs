@@ -20,7 +20,7 @@ const RANK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_progra
 /// The oldest and the newest minor version of Python 3 that the node programs are written for.
 const VERSIONS: std::ops::RangeInclusive<u32> = 7..=14;
 
-/// How many run at once: they mostly wait, but what they wait for has limits.
+/// The number of tests that run at once: they mostly wait, but for a limited time.
 const AT_ONCE: usize = 4;
 
 /// The interpreters by what they say of themselves: one may have several names.

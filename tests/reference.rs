@@ -11,10 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// What begins a generated block, before its name.
+/// The text that begins a generated block, before its name.
 const BEGIN: &str = "<!-- generated: ";
 
-/// What ends it.
+/// The line that ends a generated block.
 const END: &str = "<!-- end -->";
 
 /// The block with the options of every command.
@@ -186,7 +186,7 @@ fn name(argument: &Arg) -> String {
     others + &code(&format!("{last}{value}"))
 }
 
-/// What an argument means, with its values and its default.
+/// Returns the meaning of an argument, with its values and its default.
 fn meaning(argument: &Arg) -> String {
     static DEFAULT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\s*\[default( with [^:]+)?: (.+?)\]$").unwrap());
     static VARIABLE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\s*\[env: (.+?)\]$").unwrap());

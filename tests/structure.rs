@@ -112,7 +112,7 @@ const PURE: [&str; 70] = [
     "verify/verdict.rs",
 ];
 
-/// What a pure file must not name.
+/// Texts that a pure file must not contain.
 const IMPURE: [&str; 8] =
     ["async ", ".await", "tokio::", "openssh::", "bollard::", "std::fs", "std::process", "std::net::Tcp"];
 
@@ -122,7 +122,7 @@ const MOST_OF_A_COMMAND: usize = 200;
 /// Names that more than one public type has. No name is added.
 const REPEATED: [&str; 1] = ["Sudo"];
 
-/// What the paths of tests contain.
+/// Parts of the paths of tests.
 const TESTS: [&str; 4] = ["/tests", "scripted", "commands/documents.rs", "verdict/simulation.rs"];
 
 /// An inventory is read from its file there; the others have tests outside of a module of that name.

@@ -115,7 +115,7 @@ impl Seen {
         }
     }
 
-    /// How many lines have left the screen at its top.
+    /// Returns the number of lines that have left the screen at its top.
     fn scrolled(&self) -> usize {
         let mut parser = self.screen.lock().unwrap();
         parser.screen_mut().set_scrollback(usize::MAX);

@@ -1,5 +1,4 @@
-//! What the ranks of a job measured: their collectives, whether the results were right, and the speed of each rank's
-//! device.
+//! The measurements of a job's ranks: their collectives, wrong results, and the speed of each rank's device.
 
 use crate::model::collective::{Collective, Dtype, format_size};
 use schemars::JsonSchema;
@@ -27,7 +26,7 @@ pub struct Exchange {
     pub ring_share: Option<f64>,
 }
 
-/// What one rank measured of its device, without the others.
+/// A rank's measurement of its own device, without the other ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankSpeed {
     /// The rank.
@@ -42,7 +41,7 @@ pub struct RankSpeed {
     pub copy_bytes_per_s: f64,
     /// The share of the time in which the rank had the processors that it wanted; null on a GPU, or if it is not known.
     pub share: Option<f64>,
-    /// Whether it was measured again while the other nodes waited, because it looked slow.
+    /// Set if it was measured again while the other nodes waited, because it looked slow.
     pub alone: bool,
 }
 
@@ -78,7 +77,7 @@ pub struct WrongResult {
     pub dtype: Dtype,
     /// The size of the whole array in bytes.
     pub bytes: u64,
-    /// What was expected and what was found.
+    /// The expected and the actual value.
     pub text: String,
 }
 
@@ -88,10 +87,10 @@ impl fmt::Display for WrongResult {
     }
 }
 
-/// What the ranks of a job measured.
+/// The measurements of a job's ranks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Collectives {
-    /// How many ranks took part.
+    /// The number of ranks that took part.
     pub ranks: u32,
     /// The library with which they communicated, and its version.
     pub library: String,

@@ -20,7 +20,7 @@ pub use past::Past;
 use program::{MeasuringProgram, MeasuringRequest};
 use std::time::Duration;
 
-/// How long each direction of a pair is measured with each number of streams.
+/// The time for which each direction of a pair is measured with each number of streams.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     /// The time in which connections get up to speed, and which does not count.

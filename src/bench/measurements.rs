@@ -1,10 +1,10 @@
-//! What was measured of the network and the nodes, as `scripts/bench/network.py` prints it.
+//! The measurements of the network and the nodes, as `scripts/bench/network.py` prints them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How busy the processors of a machine were, as shares of their time.
+/// The load of a machine's processors, as shares of their time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// The idle share.
@@ -24,7 +24,7 @@ pub struct RoundTrip {
     pub min: f64,
     /// One of a hundred was slower.
     pub p99: f64,
-    /// How many were measured.
+    /// The number of round trips.
     pub count: u32,
 }
 
@@ -33,7 +33,7 @@ pub struct RoundTrip {
 pub struct Transfer {
     /// The connections that were used at once.
     pub streams: u32,
-    /// What arrived.
+    /// The bandwidth at the receiver.
     pub bytes_per_s: f64,
     /// The segments that the sender sent again.
     pub retransmits: Option<u64>,
@@ -71,11 +71,11 @@ impl Transfer {
 pub struct Probes {
     /// The small ones that should arrive.
     pub sent: u32,
-    /// Those of them that the sender itself refused or lost.
+    /// The part of them that the sender itself refused or lost.
     pub unsent: u32,
-    /// Those that arrived.
+    /// The number of datagrams that arrived.
     pub received: u32,
-    /// Those that arrived and for which the receiving program was too slow.
+    /// The number of datagrams that arrived and for which the receiving program was too slow.
     pub overflowed: u32,
     /// The largest size that arrived, in bytes with headers.
     pub largest: Option<u32>,
@@ -90,14 +90,14 @@ impl Probes {
     }
 }
 
-/// What was measured of one direction of a pair. The same direction may be measured several times.
+/// A measurement of one direction of a pair. A direction may be measured several times.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Direction {
     /// The index of the sender.
     pub from: usize,
     /// The index of the receiver.
     pub to: usize,
-    /// Why nothing could be measured.
+    /// The reason why nothing could be measured.
     pub error: Option<String>,
     /// Round trips between the two.
     pub round_trip_us: Option<RoundTrip>,
@@ -106,7 +106,7 @@ pub struct Direction {
     pub transfers: Vec<Transfer>,
     /// Datagrams, or `None` where none arrives at all.
     pub probes: Option<Probes>,
-    /// Whether no other pair was measured at the same time.
+    /// Set if no other pair was measured at the same time.
     #[serde(skip)]
     pub alone: bool,
 }
@@ -148,12 +148,12 @@ pub struct Compute {
     pub copy_bytes_per_s: f64,
     /// The share of the time in which a limit on processors stopped the program.
     pub throttled: Option<f64>,
-    /// How busy all processors were.
+    /// The load of all processors.
     #[serde(flatten)]
     pub usage: Usage,
 }
 
-/// What a node knows of itself.
+/// A node's data about itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeEvidence {
     /// Its name.
@@ -181,7 +181,8 @@ pub struct Measurements {
 pub(crate) mod tests {
     use super::*;
 
-    /// What was measured of some nodes: `gigabits` from one to another, or why nothing was.
+    /// Returns measurements of some nodes. `gigabits` gives the bandwidth from one node to another, or the reason why
+    /// it was not measured.
     pub fn measured(n: usize, gigabits: impl Fn(usize, usize) -> Result<f64, &'static str>) -> Measurements {
         let usage = Usage { idle: Some(0.8), steal: Some(0.0), busiest_idle: Some(0.5) };
         let transfer = |streams, bytes_per_s| Transfer {

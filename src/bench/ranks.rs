@@ -1,4 +1,4 @@
-//! What the ranks of a benchmark have measured, and what of it is wrong or slow.
+//! The measurements of a benchmark's ranks, and the wrong results and slow ranks among them.
 
 use super::collectives::{Collectives, Exchange, WrongResult};
 use super::recorded::{of_ranks, of_speeds};
@@ -10,20 +10,20 @@ use crate::text::units::count;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What the ranks measured.
+/// The results of a benchmark's ranks.
 #[derive(Debug, Clone, Default)]
 pub struct RankResults {
     /// Their answers.
     pub answers: Answers,
     /// The nodes of the job, in rank order.
     pub nodes: Vec<String>,
-    /// Why the job failed, or a rank did not finish.
+    /// The reason why the job failed or a rank did not finish.
     pub failure: Option<String>,
-    /// What a step of the model of `--params` costs.
+    /// The estimated cost of a training step of the model of `--params`.
     pub estimate: Option<ModelEstimate>,
     /// The ranks whose devices are slow.
     pub stragglers: Vec<Straggler>,
-    /// Whether jobs of other clusters ran on its nodes.
+    /// Set if jobs of other clusters ran on its nodes.
     pub is_disturbed: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct TrainedModel {
     pub params: u64,
     /// The type of their gradients.
     pub dtype: Dtype,
-    /// How long one node computes for a step, if that is known.
+    /// The time for which one node computes in a step, if it is known.
     pub step: Option<Duration>,
 }
 
@@ -121,7 +121,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::bench::collectives::RankSpeed;
 
-    /// What ranks on as many nodes measured, some of them with wrong results.
+    /// Returns the results of `n` ranks, of which those in `wrong` have wrong results.
     pub fn ranks(n: u32, wrong: &[u32]) -> RankResults {
         let exchange = |collective: Collective, dtype, bytes: u64| {
             let time = Duration::from_secs_f64(60e-6 + collective.ring_bytes(bytes, n as usize) / 1.1e9);

@@ -1,4 +1,4 @@
-//! What of a benchmark is recorded in the ledger of each node.
+//! The results of a benchmark that are recorded in the ledger of each node.
 
 use super::collectives::RankSpeed;
 use super::measurements::Measurements;

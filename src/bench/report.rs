@@ -1,4 +1,4 @@
-//! How a benchmark is shown: one [`BenchReport`], and a file for each format.
+//! The report of a benchmark: one [`BenchReport`], and a file for each format.
 
 pub mod compared;
 mod csv;
@@ -16,16 +16,16 @@ use super::ranks::RankResults;
 use super::verdict::NetworkVerdict;
 use compared::Compared;
 
-/// What a benchmark has found.
+/// The results of a benchmark.
 #[derive(Clone, Copy)]
 pub struct BenchReport<'a> {
-    /// What was measured between the nodes.
+    /// The measurements between the nodes.
     pub measured: &'a Measurements,
-    /// Who is slow there.
+    /// The verdict on these measurements.
     pub verdict: &'a NetworkVerdict,
-    /// What ranks measured, if they did.
+    /// The results of the ranks, if they measured anything.
     pub ranks: Option<&'a RankResults>,
-    /// What is compared with something else than the cluster itself.
+    /// Comparisons with something other than the cluster itself.
     pub compared: &'a Compared,
 }
 

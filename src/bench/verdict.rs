@@ -1,4 +1,4 @@
-//! Whether a node or a connection slows the cluster down.
+//! The verdict of a benchmark: the nodes and connections that slow the cluster down.
 //!
 //! [`blame`] finds who is slow, [`evidence`] why; [`answers`] reads what ranks print, and [`speeds`] finds slow
 //! devices. [`past`] and [`baseline`] compare with earlier benchmarks, [`limits`] with what the inventory requires.
@@ -34,15 +34,15 @@ pub fn are_comparable(measured: &Measurements) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// What it sends.
+    /// Data that it sends.
     Out,
-    /// What it receives.
+    /// Data that it receives.
     In,
     /// Both.
     Both,
 }
 
-/// Who is slow.
+/// The subject of a finding: the part of the cluster that is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// Everything.
@@ -53,41 +53,41 @@ pub enum Subject {
     Pair(usize, usize, Way),
 }
 
-/// What is wrong with it.
+/// The symptom of a slow subject.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Symptom {
     /// No measurement was possible.
     Unreachable(String),
     /// Its bandwidth is low. Both values are in bytes a second.
     Bandwidth {
-        /// What was measured.
+        /// The measured bandwidth.
         measured: f64,
-        /// What would be normal.
+        /// The normal bandwidth.
         normal: f64,
-        /// Where that is from.
+        /// The source of the normal bandwidth.
         reference: Reference,
     },
     /// This share of the datagrams is lost.
     Loss(f64),
     /// Its round trips are long. Both values are in µs.
     Delay {
-        /// What was measured.
+        /// The measured round trip.
         measured: f64,
-        /// What would be normal.
+        /// The normal round trip.
         normal: f64,
     },
     /// Packets larger than this do not arrive, but the interfaces send them.
     Mtu {
         /// The largest size that arrives.
         path: u32,
-        /// What the interfaces take.
+        /// The largest size that the interfaces send.
         interfaces: u32,
     },
     /// The node itself shows what is wrong.
     Local,
 }
 
-/// What a bandwidth is compared with.
+/// The source of the bandwidth with which another one is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reference {
     /// The other nodes.
@@ -103,9 +103,9 @@ pub enum Reference {
 /// A finding: who is slow, how that shows, and likely reasons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accusation {
-    /// Who is slow.
+    /// The part of the cluster that is slow.
     pub subject: Subject,
-    /// How that shows.
+    /// The symptom that shows it.
     pub symptom: Symptom,
     /// Likely reasons, from evidence.
     pub reasons: Vec<String>,
@@ -114,15 +114,15 @@ pub struct Accusation {
 /// The result of a benchmark of the network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NetworkVerdict {
-    /// Who is slow, the strongest finding first. Empty if no one is.
+    /// The slow subjects, the strongest finding first. Empty if there are none.
     pub accusations: Vec<Accusation>,
-    /// What limits the verdict: what could not be measured, and saturated processors.
+    /// The limits of the verdict: measurements that failed, and saturated processors.
     pub notes: Vec<String>,
     /// The pairs of nodes that were measured, and those that could not be.
     pub measured: usize,
     /// The pairs of nodes that could not be measured.
     pub unmeasured: usize,
-    /// Whether no one is accused, and some directions are not judged.
+    /// Set if no one is accused and some directions are not judged.
     pub is_unclear: bool,
     /// The directions, from one node to another, that may be slow: whenever they were measured, the processors had no
     /// time left.

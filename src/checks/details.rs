@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What is installed in a worker, by `src/scripts/worker/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`,
-/// `nccl`, … and their versions, without what is missing. `name:HOST`: the addresses that a host name resolves to
-/// there. `unread:KEY`: why a value could not be read.
+/// The versions in a worker, by `src/scripts/worker/inside.py`: `python`, `torch`, `horovod`, `build`, `cuda`, `nccl`,
+/// …, without packages that are not installed. `name:HOST`: the addresses that a host name resolves to there.
+/// `unread:KEY`: the reason why a value could not be read.
 pub type Versions = BTreeMap<String, String>;
 
 /// Parses the lines of `inside.py`: `KEY VALUE`.
@@ -40,11 +40,11 @@ pub struct Details {
     pub kernel: Option<String>,
     /// Version of the NVIDIA driver.
     pub driver: Option<String>,
-    /// Whether a program of the NVIDIA Container Toolkit is there, or Docker has a runtime of it.
+    /// Set if a program of the NVIDIA Container Toolkit is installed, or Docker has a runtime of it.
     pub toolkit: bool,
-    /// How many programs its sshd starts on one connection (`MaxSessions`, sshd_config(5)).
+    /// The number of programs that its sshd starts on one connection (`MaxSessions`, sshd_config(5)).
     pub max_sessions: Option<u32>,
-    /// Whether there are InfiniBand devices.
+    /// Set if there are InfiniBand devices.
     pub infiniband: bool,
     /// Devices of networks by which ranks reach each other's memory.
     pub fabrics: BTreeSet<String>,
@@ -53,7 +53,7 @@ pub struct Details {
     pub adapters: BTreeSet<String>,
     /// The limit of locked memory in the worker, in bytes; `u64::MAX`: none.
     pub memlock: Option<u64>,
-    /// How many files a rank may open in the worker; `u64::MAX`: any number.
+    /// The number of files that a rank may open in the worker; `u64::MAX`: any number.
     pub nofile: Option<u64>,
     /// Largest packet of each interface.
     pub mtu: BTreeMap<String, u32>,
@@ -67,7 +67,7 @@ pub struct Details {
     pub unresolved: Option<String>,
     /// The interfaces by which packets to other nodes' addresses leave; if there is no route, the message of `ip`.
     pub routes: BTreeMap<IpAddr, Result<String, String>>,
-    /// Who uses the GPUs.
+    /// The programs that use the GPUs.
     pub gpu_users: Vec<GpuUser>,
     /// The checks that could not be made, with the message of the program that failed.
     pub unchecked: BTreeMap<String, String>,

@@ -40,7 +40,7 @@ struct Jobs<'a> {
     cluster: &'a str,
     /// The jobs whose launcher is up.
     running: BTreeSet<&'a str>,
-    /// Whether the master was observed, where launchers run: only then is it known that a job has ended.
+    /// Set if the master was observed, where launchers run: only then is it known that a job has ended.
     all_known: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What would make a job fail or hang: rules that turn the observed state of the nodes into findings. A finding has
-//! what was found, why it matters and how to fix it.
+//! Checks for conditions that would make a job fail or hang: rules that turn the observed state of the nodes into
+//! findings. A finding says what was found, why it matters and how to fix it.
 
 mod between;
 mod details;
@@ -44,30 +44,30 @@ pub struct NodeView<'a> {
     pub place: Result<Endpoint, String>,
     /// The version of its engine, if that answered; empty for processes of the login.
     pub engine: Option<&'a str>,
-    /// Which engine it has.
+    /// The engine that it has.
     pub engine_name: EngineName,
     /// Its containers.
     pub containers: &'a [ContainerSummary],
     /// The cluster's image, if the node has it.
     pub image: Option<&'a Image>,
-    /// Whether a worker is needed there; the launcher's node needs none for its ranks.
+    /// Set if it needs a worker; the launcher's node needs none for its ranks.
     pub worker: bool,
-    /// What only `doctor` asks.
+    /// Facts that only `doctor` reads.
     pub details: Option<Details>,
     /// Jobs whose launcher may not be up yet.
     pub starting: Vec<String>,
     /// The open jobs there whose records cannot be read, each with the reason.
     pub unreadable: Vec<(String, String)>,
-    /// What is in its worker; nothing if that is not up.
+    /// The versions in its worker; empty if the worker is not running.
     pub inside: Versions,
-    /// What its worker answered about its GPUs, if it was asked.
+    /// The answer of its worker about its GPUs, if it was asked.
     pub answer: Option<GpuAnswer>,
     /// The health of its GPUs, if it was examined.
     pub health: Option<&'a NodeHealth>,
 }
 
 impl<'a> NodeView<'a> {
-    /// What the commands observe anyway, with a worker that is needed.
+    /// Returns a view of the facts that every command observes, with a worker that is needed.
     pub fn new(
         inventory: &Inventory,
         member: &'a Member,

@@ -29,7 +29,7 @@ const DISK_LOW: u64 = 1 << 30;
 const SESSIONS: u32 = 10;
 /// Fewer open files than this are too few for data loaders with several processes.
 const FEW_FILES: u64 = 4096;
-/// How many adapters are named.
+/// The number of adapters that a message names.
 const SHOWN_ADAPTERS: usize = 8;
 /// Free inodes below which the next image, job or container may fail.
 const INODES_FULL: u64 = 1000;
@@ -332,7 +332,7 @@ fn unchecked(view: &NodeView<'_>, check: &str, message: &str) -> Option<Finding>
     }
 }
 
-/// What is wrong with the key directories; where this cluster never had keys, that is a note.
+/// Returns the faults of the key directories; if this cluster never had keys, that is a note.
 pub(super) fn keys(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let cluster = &inventory.cluster.name;
     let is_pushed = |view: &NodeView<'_>| {

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Where a rank runs on its machine, by `src/scripts/ranks/place.py`.
+/// The place of a rank on its machine, by `src/scripts/ranks/place.py`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RankPlace {
     /// The UUID of the GPU or MIG device that a program uses by its local rank; null if there is none.
     pub device: Option<String>,
-    /// Why CUDA finds no device; null if it finds one, or should not.
+    /// The reason why CUDA finds no device; null if it finds one, or should not.
     pub cuda_error: Option<String>,
     /// The NUMA node of that GPU; null if it is not known.
     pub gpu_numa: Option<u32>,
@@ -22,7 +22,7 @@ pub struct RankPlace {
     pub numa: Vec<u32>,
     /// The NUMA nodes of all CPUs that its container may use; empty if the machine does not show any.
     pub numa_nodes: Vec<u32>,
-    /// How many cores its container may use.
+    /// The number of cores that its container may use.
     pub cores: u32,
     /// `CUDA_VISIBLE_DEVICES` of the rank; null if it is not set.
     pub visible_devices: Option<String>,
@@ -30,7 +30,7 @@ pub struct RankPlace {
     pub device_order: Option<String>,
 }
 
-/// What is not as expected of a rank.
+/// A property of a rank that is not as expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RankFault {
     /// The machine does not work: a device fails, or a result is wrong. It is recorded in the node's ledger.

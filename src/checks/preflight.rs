@@ -38,10 +38,10 @@ const DISK_LOW: u64 = 512 << 20;
 const INODES_FULL: u64 = 50;
 /// Free inodes below which there is a warning.
 pub(super) const INODES_LOW: u64 = 10_000;
-/// What happens without free inodes.
+/// The consequence of having no free inodes.
 pub(super) const NO_INODES: &str = "a new file fails with \"No space left on device\" although df shows free space";
 
-/// What the rules find.
+/// The findings of the rules.
 #[derive(Debug, Default)]
 pub struct Preflight {
     /// The warnings.
@@ -126,7 +126,8 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
     }
 }
 
-/// What other users of a node can change of the directories in which root works, and what hvdctl cannot.
+/// Returns findings on directories in which root works and that other users can change; hvdctl cannot close all of them
+/// itself.
 fn permissions(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let finding = |exposed: &ExposedPath| {
         // without data, root does nothing in their directory
@@ -219,8 +220,8 @@ fn cdi(view: &NodeView<'_>) -> Option<Finding> {
     Some(view.error(Check::Toolkit, message).explain("no container with these GPUs can be started", hint))
 }
 
-/// What computes on the node and is not NVIDIA's, or is not listed: without the inventory's help its slots are its
-/// cores.
+/// Returns a finding on accelerators that are not NVIDIA's or are not listed: without the inventory's help the node's
+/// slots are its cores.
 pub fn accelerators(node: &Node, facts: &Facts) -> Option<Finding> {
     let warning = |message: String| Finding::new(Warning, Check::Accelerators, &node.name, message);
     if node.gpus != Gpus::Auto || !facts.gpus.is_empty() || network::gpu_failure(node, facts).is_some() {

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What a rank reports in `verify`.
+/// The report of a rank in `verify`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "RankReport")]
 pub struct RankReport {
@@ -30,7 +30,7 @@ pub struct RankReport {
     pub hostname: String,
     /// The lines of `nvidia-smi -L` in the rank's container; null if there is no such program.
     pub gpus: Option<Vec<String>>,
-    /// Where it runs there.
+    /// Its place on that machine.
     pub place: RankPlace,
     /// Framework and version.
     pub framework: String,
@@ -54,7 +54,7 @@ impl RankReport {
 pub struct OwnGpu<'a> {
     /// Its UUID; if there is none, the whole line of `nvidia-smi -L`.
     pub device: &'a str,
-    /// What stands before the UUID.
+    /// The text before the UUID.
     name: &'a str,
 }
 
@@ -83,7 +83,7 @@ pub struct RankRow {
     pub expected: String,
     /// The node whose log its report came from.
     pub actual: Option<String>,
-    /// What it reported.
+    /// Its report; `None` if it sent none.
     pub report: Option<RankReport>,
     /// Differences from the expected result.
     #[schemars(with = "Vec<String>")]

@@ -1,4 +1,4 @@
-//! Why a command has to stop: a signal, or a lock that it has lost.
+//! The cancellation of a command: by a signal, or because it has lost a lock.
 
 use crate::cancel::signalled;
 use crate::error::{Error, NodeError};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How much later than ssh hvdctl may see a signal that the terminal sends to both, as with Ctrl-C.
+/// The longest time by which hvdctl may see a signal later than ssh if the terminal sends it to both, as with Ctrl-C.
 pub const SIGNAL_DELAY: Duration = Duration::from_millis(100);
 
-/// Whether a command has to stop, and why. A signal goes before a lost lock.
+/// The cancellation of a command, with its reason. A signal takes precedence over a lost lock.
 pub struct Cancellation {
     signal: watch::Receiver<Option<u8>>,
-    /// Why locks were lost, the first one first.
+    /// The reasons why locks were lost, the first one first.
     pub(super) lost: watch::Sender<Vec<NodeError>>,
 }
 
@@ -24,13 +24,15 @@ impl Cancellation {
         Cancellation { signal: signal.clone(), lost: watch::Sender::default() }
     }
 
-    /// What is set to a signal's number once one has come.
+    /// Returns a value that is set to a signal's number once one has arrived.
     pub fn signal(&self) -> watch::Receiver<Option<u8>> {
         self.signal.clone()
     }
 
+    /// Checks that a further step may begin.
+    ///
     /// # Errors
-    /// Why no further step may be begun: [`Error::Signal`] or [`Error::Lost`].
+    /// The reason why it may not: [`Error::Signal`] or [`Error::Lost`].
     pub fn check(&self) -> Result<(), Error> {
         if let Some(number) = *self.signal.borrow() {
             return Err(Error::Signal(number));
@@ -63,11 +65,11 @@ impl Cancellation {
         }
     }
 
-    /// Does work on several nodes until a signal comes; a node whose lock is lost is the work's own concern
+    /// Does work on several nodes until a signal comes. The work itself handles nodes whose locks are lost
     /// ([`Cancellation::lost_on`]).
     ///
     /// # Errors
-    /// Those of the work, and [`Error::Signal`].
+    /// The errors of the work, and [`Error::Signal`].
     pub async fn run_until_signal<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let mut signal = self.signal.clone();
         let stopped = async { Error::Signal(signalled(&mut signal).await) };
@@ -78,7 +80,7 @@ impl Cancellation {
     /// `SIGNAL_DELAY`, the signal is the cause.
     ///
     /// # Errors
-    /// Those of the work, and as of [`Cancellation::check`].
+    /// The errors of the work and of [`Cancellation::check`].
     pub async fn run<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         match unless(pin!(self.cancelled()), work).await {
             Err(failed @ (Error::Unreachable(_) | Error::Nodes { .. } | Error::Pool(_))) => {

@@ -8,14 +8,14 @@ use futures_util::stream::{self, StreamExt};
 use std::future::Future;
 use tracing::{Instrument, debug_span};
 
-/// How many nodes are worked on at the same time: enough for hundreds of nodes, without a fork storm here.
+/// The number of nodes that are worked on at the same time: enough for hundreds of nodes, without a fork storm here.
 const MAX_CONCURRENT_NODES: usize = 64;
 
-/// How many files hvdctl has open, except for those of its nodes.
+/// The number of files that hvdctl has open, except for those of its nodes.
 const OWN_FILES: u64 = 64;
 
-/// How many files are open while a node is worked on: eight programs with three streams each would be more, but few
-/// nodes have them.
+/// The number of files that are open while a node is worked on: eight programs with three streams each would be more,
+/// but few nodes have them.
 const FILES_PER_NODE: u64 = 20;
 
 /// Returns how many of `nodes` nodes are worked on at the same time, where so many files may be open: each connected
@@ -58,7 +58,7 @@ async fn run_all(works: Box<dyn ExactSizeIterator<Item = LocalBoxFuture<'_, ()>>
 /// The nodes on which all steps so far have succeeded, and the failures of the others.
 #[derive(Debug)]
 pub struct NodeResults<T> {
-    /// What the last step returned for each node.
+    /// The results of the last step.
     pub ok: Vec<T>,
     /// The failures.
     pub failed: Vec<NodeError>,

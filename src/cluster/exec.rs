@@ -14,10 +14,10 @@ use std::time::Duration;
 
 const EXEC: &str = include_str!("../scripts/access/exec.sh");
 
-/// How many bytes are kept of each of a node's outputs.
+/// The number of bytes that are kept of each output of a node.
 pub const KEPT: u64 = 1 << 20;
 
-/// Where a command runs.
+/// The place where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExecPlace {
     /// On the node, as the login.
@@ -30,7 +30,7 @@ pub enum ExecPlace {
     Slurm,
 }
 
-/// What a command did on a node. Bytes that are not UTF-8 are replaced by U+FFFD.
+/// The result of a command on a node. Bytes that are not UTF-8 are replaced by U+FFFD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "ExecNode")]
 pub struct CommandOutput {
@@ -39,9 +39,9 @@ pub struct CommandOutput {
     pub node: String,
     /// The exit code of the command.
     pub code: i32,
-    /// Whether it was ended by the time-out.
+    /// True if the time-out ended it.
     pub timed_out: bool,
-    /// How many bytes of its output are missing here.
+    /// The number of bytes of its output that are missing here.
     pub left_out: u64,
     /// Its standard output.
     pub stdout: String,
@@ -52,13 +52,13 @@ pub struct CommandOutput {
 /// The exit code after a time-out, as in timeout(1).
 const TIMED_OUT: i32 = 124;
 
-/// What is run on every node.
+/// A program that runs on every node.
 pub struct RemoteProgram<'a> {
     /// The program and its arguments.
     pub command: &'a [String],
-    /// Where it runs.
+    /// The place where it runs.
     pub place: ExecPlace,
-    /// How long it may take; `None`: no limit.
+    /// The time that it may take; `None`: no limit.
     pub limit: Option<Duration>,
 }
 

@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
-/// How the nodes are reached, and those that are connected.
+/// The nodes of a command: the way to reach them, and the connections.
 pub struct Fleet {
     /// Set at the first connection, if it was not given.
     kind: OnceCell<TransportKind>,
-    /// Whether a host key must be known beforehand.
+    /// If set, host keys must be known beforehand.
     strict: bool,
     sudo: Arc<Sudo>,
-    /// Where first contacts are reported, whatever asks for the node.
+    /// The events to which first contacts are reported, whatever asks for the node.
     events: Events,
     nodes: Mutex<BTreeMap<String, Connection>>,
 }
@@ -30,7 +30,7 @@ type Connection = Arc<AsyncMutex<Option<Connected>>>;
 
 struct Connected {
     member: Member,
-    /// Whether it is known how root is used there.
+    /// Set if it is known how root is used there.
     has_root: bool,
 }
 
@@ -149,7 +149,7 @@ impl Fleet {
     }
 }
 
-/// What is asked of a node.
+/// A request to a node.
 #[derive(Clone, Copy)]
 struct Request<'a> {
     cluster: &'a Cluster,

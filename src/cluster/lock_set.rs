@@ -18,12 +18,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// How long a command that is cancelled waits for nodes that were asked for their leases.
+/// The time for which a cancelled command waits for nodes that were asked for their leases.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Interval between two messages of a waiting command.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
-/// How often a command that got some of its nodes tries again although it does not wait, so that one of two commands
-/// that started at the same moment goes on.
+/// The number of times that a command that does not wait tries again after it got some of its nodes, so that one of two
+/// commands that started at the same moment goes on.
 const RETRIES: u32 = 5;
 /// Age up to which a lease may belong to a command that is still taking its other locks.
 const CONTENTION_WINDOW: Duration = Duration::from_secs(5);

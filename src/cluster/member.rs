@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 pub struct Member {
     /// Its entry in the inventory.
     pub node: Node,
-    /// How it is reached.
+    /// The way in which it is reached.
     pub transport: Arc<Transport>,
     runtime: Arc<OnceCell<Runtime>>,
 }

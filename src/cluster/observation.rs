@@ -1,4 +1,4 @@
-//! What is observed of a node: its system and its engine.
+//! Observation of a node: its system and its engine.
 
 use super::member::Member;
 use super::operator::now;

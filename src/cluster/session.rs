@@ -12,9 +12,9 @@ use tokio::sync::watch;
 pub struct Session {
     /// The locks of its nodes.
     pub locks: LockSet,
-    /// Whether it has to stop.
+    /// The cancellation of the command.
     pub cancellation: Cancellation,
-    /// How far each node came.
+    /// The progress of each node.
     pub progress: ProgressLog,
 }
 
@@ -44,7 +44,7 @@ impl Session {
     }
 }
 
-/// What was done on each node.
+/// The steps done on each node.
 #[derive(Default)]
 pub struct ProgressLog(Mutex<BTreeMap<String, NodeProgress>>);
 

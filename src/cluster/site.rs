@@ -1,4 +1,4 @@
-//! What a room needs of a command to work on its nodes.
+//! The parts of a command with which other modules work on its nodes.
 
 use super::fleet::Fleet;
 use super::session::Session;
@@ -15,7 +15,7 @@ pub struct Site<'a> {
     pub fleet: &'a Fleet,
     /// The locks, the cancellation and the progress.
     pub session: &'a Session,
-    /// Where events go.
+    /// The events of the command.
     pub events: &'a Events,
 }
 

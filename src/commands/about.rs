@@ -15,7 +15,7 @@ use std::path::Path;
 /// `completions`, `man` and `schema`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct TextDocument {
-    /// What is printed without `--json`.
+    /// The output without `--json`.
     pub text: String,
 }
 

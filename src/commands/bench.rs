@@ -26,12 +26,12 @@ use crate::start::request::JobOptions;
 use crate::text::result::ResultText;
 use files::BenchFiles;
 
-/// What was measured between the nodes.
+/// The measurements between the nodes, and their verdict.
 #[derive(Default)]
 pub(super) struct Network {
     measured: Measurements,
     verdict: NetworkVerdict,
-    /// What is to be recorded of the nodes.
+    /// The events to record for the nodes.
     found: NodeEvents,
     /// The warnings about jobs of other clusters.
     warned: Vec<String>,

@@ -13,24 +13,25 @@ use crate::start::liveness::open_on_each;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// How often nodes are chosen again because others were faster, unless the command waits for nodes.
+/// The number of times that nodes are chosen again because other commands were faster, unless the command waits for
+/// nodes.
 const RETRIES: u32 = 3;
 
-/// How long a command that waits for nodes pauses before it examines them again.
+/// The pause of a command that waits for nodes before it examines them again.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// What `--best` asks for.
+/// The request of `--best`.
 #[derive(Debug, Clone, Copy)]
 pub struct BestRequest {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How many GPUs (or slots) of each; `None`: whole nodes.
+    /// The number of GPUs (or slots) of each; `None`: whole nodes.
     pub per_node: Option<u32>,
 }
 
 /// The chosen nodes, the best first.
 pub struct ChosenNodes {
-    /// Which, and why.
+    /// The choice, with its reasons.
     pub choice: Choice,
     /// The nodes, in the same order.
     pub nodes: Vec<ObservedNode>,
@@ -85,11 +86,11 @@ pub fn report(choice: &Choice, events: &Events) {
 }
 
 /// Runs `work` on the nodes that are chosen if there is a `request`, else on all selected ones. If another command
-/// takes one of them before they are locked, chooses again. `may_wait`: whether it waits for free nodes as long as
-/// `--wait` allows it.
+/// takes one of them before they are locked, chooses again. If `may_wait` is set, it waits for free nodes as long as
+/// `--wait` allows.
 ///
 /// # Errors
-/// Those of [`choose`] and of `work`; [`Error::Locked`] and [`Error::Allocated`] if others were faster each time.
+/// The errors of [`choose`] and of `work`; [`Error::Locked`] and [`Error::Allocated`] if others were faster each time.
 pub async fn on_best(
     request: Option<BestRequest>,
     may_wait: bool,

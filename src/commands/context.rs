@@ -1,4 +1,4 @@
-//! What a command works with, and the steps that several commands have in common.
+//! The context of a command, and the steps that several commands share.
 
 use crate::cluster::each_node::{NodeResults, unreached};
 use crate::cluster::fleet::Fleet;
@@ -21,28 +21,28 @@ use crate::text::table::{Column, Table, key, text};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a question waits for its answer while the nodes are locked.
+/// The time for which a question waits for its answer while the nodes are locked.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
-/// What a command works with besides its own options.
+/// The context of a command, apart from its own options.
 pub struct Context {
     /// The selected nodes.
     pub target: Target,
     /// The connections.
     pub fleet: Fleet,
-    /// Where events go.
+    /// The events of the command.
     pub events: Events,
     /// Its locks, its cancellation and its progress.
     pub session: Session,
     /// The number of `-v`.
     pub verbose: u8,
-    /// Whether to ask before data is lost.
+    /// If set, the command asks before data is lost.
     pub ask: bool,
-    /// Whether every question is answered with yes.
+    /// If set, every question is answered with yes.
     pub yes: bool,
-    /// Whether the result is printed as JSON.
+    /// If set, the result is printed as JSON.
     pub json: bool,
-    /// Whether jobs bypass the cluster's queue (`--scheduler ssh`).
+    /// If set, jobs bypass the cluster's queue (`--scheduler ssh`).
     pub is_direct: bool,
     /// The files with variables that the command has read already.
     pub env_files: EnvFiles,

@@ -13,7 +13,7 @@ use serde::Serialize;
 /// The connections to a node that `disconnect` found.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct DisconnectNode {
-    /// Whether there was a connection, which is now closed.
+    /// True if there was a connection, which is now closed.
     pub closed: bool,
 }
 

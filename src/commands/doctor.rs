@@ -22,9 +22,9 @@ use serde::Serialize;
 /// `doctor`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DoctorDocument {
-    /// What was found.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// What `--fix` fixed.
+    /// The problems that `--fix` fixed.
     pub fixed: Vec<Fixed>,
     /// The nodes; `ok` is false if a finding on the node is an error.
     pub nodes: Vec<NodeEntry<NodeGpus>>,
@@ -75,7 +75,7 @@ fn names(members: &[Member]) -> Vec<String> {
     members.iter().map(|member| member.node.name.clone()).collect()
 }
 
-/// What was found of all nodes.
+/// The results of examining all nodes.
 pub(super) struct Examined {
     pub(super) findings: Vec<Finding>,
     pub(super) health: Vec<(String, NodeHealth)>,

@@ -434,7 +434,7 @@ fn doctor_made(all: &mut Made) {
     ));
 }
 
-/// What is known of three nodes, of which the first has a GPU and the last is unreachable.
+/// Returns the examination of three nodes, of which the first has a GPU and the last is unreachable.
 fn examined(findings: Vec<Finding>) -> doctor::Examined {
     doctor::Examined { findings, health: vec![("node1".into(), gpu_health())], unreachable: names(&["node3"]) }
 }
@@ -1006,7 +1006,7 @@ fn init_made(all: &mut Made) {
     ));
 }
 
-/// What commands return, by name.
+/// The results of commands, by name.
 #[derive(Default)]
 struct Made {
     documents: Vec<(&'static str, Value)>,

@@ -19,14 +19,14 @@ use crate::worker::plan::{self, Operation};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `down` did on a node.
+/// The result of `down` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DownNode {
-    /// Whether containers were removed.
+    /// True if containers were removed.
     pub changed: bool,
     /// The containers that were removed.
     pub removed: Vec<String>,
-    /// Whether keys, projects and records were removed (`--purge`).
+    /// True if keys, projects and records were removed (`--purge`).
     pub purged: bool,
     /// The names of the pushed data, which `--purge` keeps.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -19,9 +19,9 @@ use serde::Serialize;
 /// A node as `drain` left it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct DrainNode {
-    /// Whether something was changed.
+    /// True if something was changed.
     pub changed: bool,
-    /// Who drained it; null if it is not drained.
+    /// The user who drained it; null if it is not drained.
     pub drained: Option<Drained>,
     /// The elastic jobs that continue without it.
     pub leaving: Vec<String>,

@@ -30,7 +30,7 @@ pub struct ExportDocument {
     pub text: String,
     /// The file that it was written to; null for standard output.
     pub file: Option<String>,
-    /// What has no equivalent there.
+    /// The settings and options that have no equivalent there, a sentence each.
     pub missing: Vec<String>,
     /// The commands that submit it.
     pub commands: Vec<String>,

@@ -31,37 +31,37 @@ use serde::Serialize;
 pub struct GradeDocument {
     /// The nodes.
     pub nodes: Vec<NodeEntry<GradedNode>>,
-    /// Why `--publish` did not write a file for each graded node; null if it did, and without `--publish`.
+    /// The reason why `--publish` did not write a file for each graded node; null if it did, and without `--publish`.
     pub publish_error: Option<String>,
 }
 
 /// A node with its grade.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct GradedNode {
-    /// What it is; it is compared with the others of its kind.
+    /// The kind of the node, which is compared with the others of its kind.
     pub kind: NodeKind,
-    /// How good it is; `new` if nothing is recorded of it.
+    /// The grade; `new` if nothing is recorded for the node.
     pub grade: Grade,
     /// The score behind the grade, from 0 to 1; null if it is new.
     pub score: Option<f64>,
-    /// Why the score is not 1, the heaviest reason first.
+    /// The reasons why the score is not 1, the heaviest first.
     pub reasons: Vec<String>,
     /// The scores of which it is the weighted mean.
     pub areas: Areas,
-    /// How many recorded checks, benchmarks and jobs the grade rests on.
+    /// The number of recorded checks, benchmarks and jobs on which the grade is based.
     pub evidence: u32,
     /// Its measured speed relative to the fastest node that was graded with it, from 0 to 1; null if it was never
     /// measured.
     pub speed: Option<f64>,
     /// The recorded jobs that had ranks on it.
     pub jobs: usize,
-    /// How many of them were lost because of it.
+    /// The number of them that were lost because of it.
     pub lost: usize,
     /// The hours for which jobs had its GPUs, times their number.
     pub gpu_hours: f64,
-    /// How often it was restarted.
+    /// The number of its restarts.
     pub restarts: usize,
-    /// How often its driver was changed.
+    /// The number of changes of its driver.
     pub driver_changes: usize,
     /// The name of its file in the pool; null without `--publish`.
     pub published_as: Option<String>,
@@ -74,11 +74,11 @@ pub struct Areas {
     pub health: Option<f64>,
     /// The jobs that were not lost because of it.
     pub reliability: Option<f64>,
-    /// What it sends and receives.
+    /// The bandwidths at which it sends and receives.
     pub network: Option<f64>,
     /// The speed of its devices.
     pub compute: Option<f64>,
-    /// How rarely it is restarted.
+    /// The rarity of its restarts.
     pub uptime: Option<f64>,
 }
 

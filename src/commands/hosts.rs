@@ -21,11 +21,11 @@ use std::collections::BTreeMap;
 /// `hosts`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HostsDocument {
-    /// What is printed without `--json`.
+    /// The output without `--json`.
     pub text: String,
     /// The nodes.
     pub nodes: Vec<NodeEntry<HostsNode>>,
-    /// Why these nodes were chosen; null without `--best`.
+    /// The choice of these nodes, with its reasons; null without `--best`.
     pub best: Option<Choice>,
 }
 
@@ -38,7 +38,7 @@ pub struct HostsNode {
     pub reached_by: String,
     /// The slots; null with `--format ssh` if they are not known.
     pub slots: Option<u32>,
-    /// Whether it is the master.
+    /// True if it is the master.
     pub master: bool,
 }
 

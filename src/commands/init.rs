@@ -26,7 +26,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How a machine is written.
+/// The hint on the form in which a machine is written.
 const SPELLING: &str =
     "write a machine as [user@]host[:port], as for ssh; node[1-4] names four, [fd00::1]:22 has a port";
 

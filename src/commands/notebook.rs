@@ -25,7 +25,7 @@ use end::EndedNotebook;
 use page::{Page, listen};
 use std::time::Duration;
 
-/// What every rank of the job runs, and what its cells use.
+/// The program that every rank of the job runs, and that its cells use.
 const PROGRAM: &str = "notebook.py";
 const NOTEBOOK: &str = include_str!("../scripts/notebook/notebook.py");
 /// JupyterLab with a token that can be changed, and what leads to it.

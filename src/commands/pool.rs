@@ -22,7 +22,7 @@ use serde::Serialize;
 pub struct PoolDocument {
     /// The files of the pool: valid ones first.
     pub files: Vec<PoolEntry>,
-    /// Whether the pool has more files than are read.
+    /// True if the pool has more files than are read.
     pub is_cut: bool,
 }
 
@@ -31,11 +31,11 @@ pub struct PoolDocument {
 pub struct PoolEntry {
     /// The name of the file.
     pub file: String,
-    /// What it is. Only a `valid` one is ever picked.
+    /// The state of the file. Only a `valid` one is ever picked.
     pub state: FileState,
-    /// Why it is not valid, or null.
+    /// The reason why it is not valid, or null.
     pub reason: Option<String>,
-    /// What its owner has signed; null if nothing in it can be trusted.
+    /// The node that its owner has signed; null if nothing in it can be trusted.
     pub node: Option<PoolNode>,
 }
 

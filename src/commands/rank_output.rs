@@ -1,4 +1,4 @@
-//! What the ranks of a check write: reports as JSON lines, and everything else.
+//! The output of the ranks of a check: reports as JSON lines, and all other lines.
 
 use crate::event::Events;
 use crate::job::watch::tail;
@@ -7,13 +7,13 @@ use crate::record::outcome::JobOutcome;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 
-/// How many of the other lines are shown.
+/// The number of the other lines that are shown.
 const LAST: usize = 10;
 
 /// The most bytes of lines with reports, which are kept in memory. A rank reports a few KiB.
 const MOST_REPORTED: usize = 256 << 20;
 
-/// What the ranks wrote.
+/// The output of the ranks.
 pub struct RankOutput<T> {
     /// Their reports, by the node whose log has it and the rank.
     pub reports: Vec<(String, u32, T)>,

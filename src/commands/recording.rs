@@ -1,4 +1,5 @@
-//! What commands record in the ledgers of the nodes, after their work is done. That it cannot be recorded is a warning.
+//! The records that commands write to the ledgers of the nodes after their work is done. A failure to write them is a
+//! warning.
 
 use super::Context;
 use crate::cluster::each_node::for_each_node;

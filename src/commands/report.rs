@@ -22,7 +22,7 @@ pub struct ReportDocument {
     pub file: String,
     /// Its size.
     pub bytes: usize,
-    /// What it lacks, and why.
+    /// The parts that it lacks, each with the reason.
     pub missing: Vec<String>,
 }
 

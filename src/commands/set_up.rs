@@ -9,11 +9,11 @@ use std::pin::Pin;
 /// A command on its way, behind a pointer: a test's thread has a small stack.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + 'a>>;
 
-/// Runs `work`, which starts a job. Where that finds that the cluster is not set up, does first what `hvdctl up` does,
-/// if `--up` was given or the answer to the question is yes.
+/// Runs `work`, which starts a job. If it finds that the cluster is not set up, first does the work of `hvdctl up`, if
+/// `--up` was given or the answer to the question is yes.
 ///
 /// # Errors
-/// Those of `work` and of `hvdctl up`; `--up` under Slurm or without an inventory.
+/// The errors of `work` and of `hvdctl up`; `--up` under Slurm or without an inventory.
 pub async fn set_up_first(
     is_wanted: bool,
     context: &mut Context,

@@ -86,7 +86,7 @@ pub(super) fn ended(code: i64) -> Outcome {
     Outcome::new(verdict, "", ShellDocument { code: verdict.exit_code() })
 }
 
-/// Where a shell is opened.
+/// The container in which a shell is opened.
 struct Place {
     runtime: Runtime,
     container: String,
@@ -94,7 +94,7 @@ struct Place {
     path: Option<String>,
     /// The guard of the shell, or the main process of the shell's own container: it ends when this is dropped.
     guard: Process,
-    /// Whether the container was created for this shell.
+    /// Set if the container was created for this shell.
     is_own: bool,
 }
 

@@ -32,7 +32,7 @@ use serde::Serialize;
 /// The status of a node.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct NodeStatus {
-    /// Whether it is the master.
+    /// True if it is the master.
     pub master: bool,
     /// The version of the engine; null if it does not answer, and then `worker` and `image` are null, too, or with
     /// `runtime = "process"`, where there are neither engines nor images.
@@ -41,7 +41,7 @@ pub struct NodeStatus {
     pub engine_name: Option<EngineName>,
     /// The status of the worker, as in the column WORKER in [cluster.md](cluster.md#status).
     pub worker: Option<WorkerStatus>,
-    /// How a worker that `up` would replace differs.
+    /// The differences of a worker that `up` would replace.
     pub differs: Vec<String>,
     /// The id of the cluster's image on the node; null if the node does not have it.
     pub image: Option<String>,
@@ -56,7 +56,7 @@ pub struct NodeStatus {
     /// The ranks of these jobs on the node that have made no progress for `stall_warning_s`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<IdleRank>,
-    /// Who drained it, or null.
+    /// The user who drained it, or null.
     pub drained: Option<Drained>,
     /// Accelerators that its containers do not get, or that no slots stand for.
     #[serde(skip)]

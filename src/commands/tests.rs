@@ -55,10 +55,10 @@ fn inventory(nodes: &Nodes) -> Inventory {
     Inventory::parse(&text, Path::new("inventory.toml")).unwrap()
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 struct Done {
-    /// What was asked, for messages.
+    /// The command line, for messages.
     line: String,
     code: u8,
     /// Standard output.

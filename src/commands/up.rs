@@ -21,14 +21,14 @@ use crate::worker::plan::{Operation, Tense};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `up` did on a node, or would do with `--dry-run`.
+/// The result of `up` on a node, or the operations that it would perform with `--dry-run`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct UpNode {
-    /// Whether there are operations.
+    /// True if there are operations.
     pub changed: bool,
     /// The operations in order. A container that is recreated is removed and created.
     pub operations: Vec<UpOperation>,
-    /// The same as one line.
+    /// The operations as one line.
     #[serde(skip)]
     pub summary: String,
 }
@@ -51,7 +51,7 @@ pub enum UpOperation {
     Remove {
         /// Its name.
         container: String,
-        /// Why: in what it differs from the desired one, or what is wrong with it.
+        /// The reasons: its differences from the desired one, or its faults.
         reasons: Vec<String>,
     },
     /// Create a container and start it.

@@ -1,4 +1,4 @@
-//! What keeps data from being pushed to nodes, or removed from them.
+//! Obstacles to pushing data to nodes, or to removing them.
 
 use crate::cluster::observation::ObservedNode;
 use crate::cluster::target::Target;

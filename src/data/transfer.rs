@@ -91,49 +91,50 @@ pub struct NodeData<'a> {
 pub struct Data {
     /// Its files.
     pub files: ProjectFiles,
-    /// Where they are, see [`origin`](crate::sync::project::origin).
+    /// Their place, see [`origin`](crate::sync::project::origin).
     pub origin: String,
-    /// Whether they may replace data of the same name from another place.
+    /// If set, they may replace data of the same name from another place.
     pub replaces: bool,
 }
 
-/// What a node has of data.
+/// The state of data on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataState {
-    /// Whether it has exactly these files.
+    /// Set if it has exactly these files.
     pub is_same: bool,
-    /// Whether it has data of this name, which a job may read.
+    /// Set if it has data of this name, which a job may read.
     pub is_present: bool,
-    /// Where the data of this name came from that these would replace, if that is another place.
+    /// The place from which the existing data of this name were pushed, if these would replace them and are from
+    /// another place.
     pub replaces: Option<String>,
     /// The hash of the manifest of what is in place.
     has: Option<String>,
     /// The hash of that of the files that an interrupted push has left.
     staged: Option<String>,
-    /// Whether a push was interrupted.
+    /// Set if a push was interrupted.
     is_staging: bool,
     /// The free bytes.
     free: u64,
-    /// How many more files and directories fit, if that is limited.
+    /// The number of further files and directories that fit, if it is limited.
     inodes: Option<u64>,
 }
 
-/// What is sent to a node, and what is there of it.
+/// The changes that a push makes on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeSet {
-    /// What the node lacks. Nodes that lack the same share it.
+    /// The difference between the node's data and these. Nodes with the same difference share it.
     difference: Arc<Difference>,
     /// The entries that are sent.
     sent: Selection,
     /// The files that arrived in an interrupted push.
     kept: Selection,
-    /// Whether a push was interrupted.
+    /// Set if a push was interrupted.
     is_staging: bool,
-    /// What is done.
+    /// The summary of the changes.
     pub summary: PushSummary,
 }
 
-/// What a push has done on a node.
+/// The changes that a push has made on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PushSummary {
     /// Number of files and links sent.
@@ -170,16 +171,16 @@ pub struct DataOnNode {
     pub size: u64,
     /// Seconds since the push.
     pub age: Option<u64>,
-    /// Where they came from, see [`origin`](crate::sync::project::origin).
+    /// The place from which they were pushed, see [`origin`](crate::sync::project::origin).
     pub origin: String,
 }
 
-/// What is left where data were removed.
+/// The result of removing data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removal {
-    /// Whether there was anything to remove.
+    /// Set if there was anything to remove.
     pub is_changed: bool,
-    /// Whether others have files in the directory, which stay.
+    /// Set if files of others remain in the directory.
     pub is_left: bool,
 }
 
@@ -533,7 +534,7 @@ impl DataOnNode {
     }
 }
 
-/// Why data are not pushed to a directory.
+/// A reason why data are not pushed to a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Refusal {
     #[error("the node has other data of this name, pushed from {0}")]

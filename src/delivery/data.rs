@@ -31,10 +31,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, interval, timeout};
 
-/// What was done on a node.
+/// The result of a delivery of data on a node.
 #[derive(Debug)]
 pub struct DataGiven {
-    /// What it was sent, and what was removed; `None` if it had the data.
+    /// The entries that were sent and removed; `None` if the node had the data.
     pub pushed: Option<PushSummary>,
     /// The bytes that this process sent to it.
     pub from_operator: u64,
@@ -52,7 +52,7 @@ pub struct DataDelivery<'a> {
     pub name: &'a str,
     /// The data.
     pub data: &'a Data,
-    /// What the delivery works with.
+    /// The nodes and connections with which the delivery works.
     pub site: Site<'a>,
 }
 
@@ -60,9 +60,9 @@ pub struct DataDelivery<'a> {
 pub struct Recipient {
     /// The node.
     pub observed: ObservedNode,
-    /// What it has.
+    /// The state of the data there.
     pub state: DataState,
-    /// What it is sent.
+    /// The changes to be made there.
     pub change: ChangeSet,
 }
 
@@ -88,7 +88,7 @@ impl Recipient {
     }
 }
 
-/// What nodes are sent, and the relays that pass it on if there are some.
+/// A sender of one difference to nodes, with relays that pass it on if there are any.
 pub(super) struct DataSender<'a> {
     sent: Selection,
     relays: Option<DataRelays<'a>>,

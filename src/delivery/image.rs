@@ -17,7 +17,7 @@ use futures_util::future::LocalBoxFuture;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// What was done on the nodes: the bytes of the image that each was sent, if anything was done there.
+/// The results of a delivery: the bytes of the image that each node was sent, if anything was done there.
 pub type ImageGiven = NodeResults<(String, Option<u64>)>;
 
 /// The delivery of an image.
@@ -31,8 +31,8 @@ struct ImageDelivery<'a> {
     site: Site<'a>,
 }
 
-/// What gives nodes the image. The relays pass on what `relayed` has; nodes without one get it from this process, which
-/// takes it when the first of them needs it, if only a node has it.
+/// A sender that gives nodes the image. The relays pass on what `relayed` has; nodes without a relay get the image from
+/// this process. If only a node has it, this process fetches it when the first of them needs it.
 pub(super) struct ImageSender<'a> {
     chain: Option<Chain<'a>>,
     relayed: Push<'a>,

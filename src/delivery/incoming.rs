@@ -17,18 +17,18 @@ const CHUNK: u64 = 1 << 20;
 const PIECE: u64 = 256 << 10;
 const PIECES_AHEAD: usize = 4;
 
-/// How far a blob is.
+/// The progress of receiving a blob.
 #[derive(Debug, Clone, Copy, Default)]
 struct Reception {
-    /// Whether a reader waits for it.
+    /// Set if a reader waits for it.
     is_wanted: bool,
     /// The bytes that are in the file.
     received: u64,
-    /// How often it was begun again, because the bytes were wrong.
+    /// The number of times that it was started again because its bytes were wrong.
     restarts: u32,
-    /// Whether its digest was verified.
+    /// Set if its digest was verified.
     is_verified: bool,
-    /// Whether no source has it.
+    /// Set if no source has it.
     has_failed: bool,
 }
 
@@ -37,13 +37,13 @@ struct Reception {
 pub struct Incoming {
     digest: String,
     length: u64,
-    /// Whether the digest is that of its bytes, and not only a name.
+    /// Set if the digest is that of its bytes, and not only a name.
     is_verifiable: bool,
     file: Arc<File>,
     state: watch::Sender<Reception>,
 }
 
-/// What hashes a blob as its bytes come, if it can be verified.
+/// A writer that hashes a blob as its bytes arrive, if it can be verified.
 pub struct Writer {
     blob: Arc<Incoming>,
     hasher: Option<Sha256>,

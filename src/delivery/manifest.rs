@@ -7,7 +7,7 @@ use serde_json::json;
 /// The media type of a manifest.
 pub const MEDIA_TYPE: &str = "application/vnd.docker.distribution.manifest.v2+json";
 
-/// What a manifest says of a blob.
+/// The description of a blob in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobDescription {
     /// Its digest.

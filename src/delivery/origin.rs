@@ -1,4 +1,4 @@
-//! Where the image of a push comes from: a file, this machine's engine, or a node that has it.
+//! The origin of an image that is pushed: a file, this machine's engine, or a node that has it.
 
 use super::push::Receiver;
 use crate::cluster::member::Member;
@@ -13,10 +13,10 @@ use crate::runtime::{ContainerEngine, Image};
 use crate::text::nodeset;
 use std::path::Path;
 
-/// How skopeo and podman name files and directories.
+/// The prefixes with which skopeo and podman name files and directories.
 const NOTATIONS: [&str; 4] = ["oci:", "oci-archive:", "docker-archive:", "dir:"];
 
-/// Where an image is taken from.
+/// The source that was chosen for an image.
 pub enum SourceChoice {
     /// A node that has it, or else this machine's engine.
     Anywhere,

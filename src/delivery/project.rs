@@ -18,15 +18,15 @@ use crate::text::nodeset::{self, printable};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How the nodes get the image of a project.
+/// The build and delivery of a project's image.
 pub struct ProjectBuild<'a> {
     /// The project's name, which the image has in its own.
     pub name: &'a str,
-    /// What makes the image.
+    /// The recipe of the image.
     pub recipe: &'a Recipe,
     /// The longest time that a step of the build may take.
     pub limit: Duration,
-    /// Whether the output of the build is shown.
+    /// If set, the output of the build is shown.
     pub shows_output: bool,
     /// The nodes.
     pub site: Site<'a>,
@@ -36,7 +36,7 @@ pub struct ProjectBuild<'a> {
 pub struct ProjectImage {
     /// Its name.
     pub image: String,
-    /// Whether anything was done.
+    /// Set if anything was done.
     pub is_new: bool,
     /// The files with variables that were read for the build.
     pub env_files: EnvFiles,

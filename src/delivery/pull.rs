@@ -14,7 +14,7 @@ use crate::worker::image;
 pub struct PulledImage {
     /// The name of the node.
     pub node: String,
-    /// Whether the node did not have this image.
+    /// Set if the node did not have this image before.
     pub is_new: bool,
     /// The image.
     pub image: Image,

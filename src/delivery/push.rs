@@ -24,11 +24,11 @@ use tokio::time::timeout;
 const SPACE: &str = include_str!("../scripts/image/space.sh");
 const FORWARDING: &str = include_str!("../scripts/node/sshd_forwarding.sh");
 
-/// How many nodes pull at the same time. They share this machine's uplink: more would all end later, and one that is
-/// cut off would have wasted more.
+/// The number of nodes that pull at the same time. They share this machine's uplink: with more of them all would end
+/// later, and an interrupted one would have wasted more.
 const CONCURRENT_PULLS: usize = 8;
 
-/// How many other versions of an image are compared with it.
+/// The number of other versions of an image that are compared with it.
 const MAX_VERSIONS: usize = 16;
 
 /// The longest time that a cancelled push takes to remove the temporary name of its image on a node.
@@ -43,14 +43,14 @@ pub struct Receiver {
     pub engine: ContainerEngine,
     /// The image of this name that it has.
     pub image: Option<Image>,
-    /// Whether it had the image under another name only.
+    /// Set if it had the image under another name only.
     pub is_renamed: bool,
     /// The layers of this image and of others of its repository.
     known: BTreeSet<String>,
-    /// Whether its engine lists the image. One with containerd's store does not if it keeps the image only unpacked,
-    /// and cannot export it.
+    /// Set if its engine lists the image. One with containerd's store does not if it keeps the image only unpacked, and
+    /// cannot export it.
     pub is_listed: bool,
-    /// Whether a stopped push has left a relay there.
+    /// Set if a stopped push has left a relay there.
     has_relay: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What makes the image of a project: its Dockerfile, or else the cluster's image, and its setup.
+//! The recipe of a project's image: its Dockerfile, or else the cluster's image, and its setup.
 
 use super::pull::login;
 use crate::cluster::observation::ObservedNode;
@@ -15,12 +15,12 @@ use crate::worker::image;
 use anyhow::Context as _;
 use std::path::Path;
 
-/// What makes the image of a project. The default only adds what every image gets.
+/// The recipe of a project's image. The default only adds the parts that every image gets.
 #[derive(Default)]
 pub struct Recipe {
     /// The steps that add to an image.
     pub(super) setup: Setup,
-    /// What is built before, instead of the cluster's image.
+    /// The Dockerfile that is built first and replaces the cluster's image.
     pub(super) dockerfile: Option<OwnDockerfile>,
 }
 

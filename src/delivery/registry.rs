@@ -68,7 +68,7 @@ pub struct Generated {
     length: u64,
     /// Makes the bytes from an offset on.
     open: Box<Generator>,
-    /// Why that has failed.
+    /// The reason why making the bytes failed.
     failure: watch::Sender<Option<Arc<io::Error>>>,
 }
 
@@ -111,7 +111,7 @@ impl Stored {
     }
 }
 
-/// What a registry has: a manifest, and the blobs that it names.
+/// The contents of a registry: a manifest, and the blobs that it names.
 #[derive(Debug)]
 pub struct Contents {
     /// The manifest.
@@ -299,7 +299,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, is_known: Arc<AtomicBool>
     let _ = server.serve_connection(TokioIo::new(stream), answer).await;
 }
 
-/// What a path names.
+/// The resource that a path names.
 #[derive(Debug, PartialEq, Eq)]
 enum Route<'a> {
     Base,
@@ -321,7 +321,7 @@ fn route(path: &str) -> Option<Route<'_>> {
     }
 }
 
-/// What of a blob is asked for.
+/// The part of a blob that is requested.
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     All,

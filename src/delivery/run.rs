@@ -7,20 +7,20 @@ use crate::cluster::site::Site;
 use crate::error::{Error, NodeError};
 use futures_util::future::{LocalBoxFuture, join_all};
 
-/// What is delivered: an image, or data.
+/// Content that is delivered: an image, or data.
 pub(super) trait Cargo {
     /// A node, and what it has of it.
     type Receiver;
     /// A part that nodes lack alike: they can pass it on to each other.
     type Part;
-    /// What gives nodes a part: this process, and the relays if there are some.
+    /// A sender that gives nodes a part: this process, and the relays if there are any.
     type Sender<'s>
     where
         Self: 's;
-    /// What was done on a node.
+    /// The result on a node.
     type Given;
 
-    /// What it works with.
+    /// Returns the nodes and connections with which it works.
     fn site(&self) -> Site<'_>;
 
     /// Its name, for messages.
@@ -29,7 +29,7 @@ pub(super) trait Cargo {
     /// The node of a receiver.
     fn member<'r>(&self, receiver: &'r Self::Receiver) -> &'r Member;
 
-    /// Whether a node has all of it.
+    /// Returns true if a node has all of it.
     fn is_on(&self, receiver: &Self::Receiver) -> bool;
 
     /// Leaves a node that has it as it is, except for what a push that was stopped has left there.

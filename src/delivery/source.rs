@@ -1,5 +1,4 @@
-//! Where an image comes from: an archive on this machine, which is read in place, or an engine, whose archive is
-//! spooled.
+//! The source of an image: an archive on this machine, which is read in place, or an engine, whose archive is spooled.
 
 use super::manifest::{BlobDescription, manifest};
 use super::registry::{Contents, Stored};
@@ -30,7 +29,7 @@ pub struct Source {
     file: Option<Arc<File>>,
 }
 
-/// What of an image a relay that has it reports.
+/// The description of an image, as reported by a relay that has it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ImageDescription {
     image: SavedImage,

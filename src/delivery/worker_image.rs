@@ -1,4 +1,5 @@
-//! How nodes whose workers need it get the cluster's image: from its registry, or from a node or a machine that has it.
+//! The delivery of the cluster's image to nodes whose workers need it: from its registry, or from a node or a machine
+//! that has it.
 
 use super::image::give;
 use super::origin::{Origin, SourceChoice};
@@ -17,7 +18,7 @@ use crate::worker::plan::Operation;
 /// Another place that has the image.
 struct Owner {
     from: SourceChoice,
-    /// What it is called.
+    /// Its name in messages.
     name: String,
     /// The bytes of the image there.
     size: u64,

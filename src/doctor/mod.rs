@@ -34,12 +34,12 @@ use serde::Serialize;
 const DOCTOR: &str = concat!(include_str!("../scripts/node/nvidia_smi.sh"), include_str!("../scripts/node/doctor.sh"));
 const INSIDE: &str = include_str!("../scripts/worker/inside.py");
 
-/// How many times as long as another step a worker may take to list its versions: importing a framework on a busy node
-/// takes long. Then `inside.py` and what the launchers append to it say what they were reading, within the time of
-/// another step.
+/// The time that a worker may take to list its versions, as a multiple of another step's: importing a framework on a
+/// busy node takes long. Then `inside.py` and what the launchers append to it say what they were reading, within the
+/// time of another step.
 const INSIDE_STEPS: u32 = 3;
 
-/// What was found.
+/// The result of an examination.
 pub struct Examination {
     /// All findings, errors first; what is the same on several nodes is one.
     pub findings: Vec<Finding>,
@@ -56,7 +56,7 @@ pub struct Examination {
 pub struct Fixed {
     /// The node.
     pub node: String,
-    /// What was done.
+    /// The action that fixed it.
     pub what: String,
 }
 

@@ -20,7 +20,7 @@ pub struct ListedEnv {
     pub name: String,
     /// `complete`, `incomplete`, `creating`, or `broken` if its Python does not run.
     pub state: String,
-    /// What it is, if it is complete or broken.
+    /// Its contents, if it is complete or broken.
     pub made: Option<MadeEnv>,
     /// The seconds since it was made.
     pub age: Option<u64>,

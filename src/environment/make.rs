@@ -42,43 +42,43 @@ const CREATE: &str = concat!(
     include_str!("../scripts/env/create.sh")
 );
 
-/// What begins the lines of `env/create.sh` that are not pip's or uv's.
+/// The prefix of the lines of `env/create.sh` that are not pip's or uv's.
 const OWN: &str = "hvdctl: ";
 
 /// The exit code of `env/create.sh` where pip or uv failed.
 const INSTALL_FAILED: i32 = 4;
 
-/// How many of the last lines of pip or uv are searched for the cause, and how many an error has.
+/// The number of the last lines of pip or uv that are searched for the cause, and of those that an error shows.
 const SEARCHED_LINES: usize = 60;
 const SHOWN_LINES: usize = 10;
 
-/// How long a node may take to end what installs packages, which gets 5 s after SIGTERM, and to remove what it has left.
+/// The time that a node may take to stop the installer, which gets 5 s after SIGTERM, and to remove what it has left.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// The virtualenv of a command, as all nodes are to have it.
 pub struct EnvRequest<'a> {
-    /// Where it lies.
+    /// Its place on the nodes.
     pub place: &'a EnvPlace,
     /// Its name.
     pub name: &'a str,
     /// The Python that was asked for; may be empty.
     pub python: &'a str,
-    /// What it is made from.
+    /// The packages that it gets.
     pub source: &'a PackageSource,
     /// The wheels that nodes get; nothing is downloaded if there are some.
     pub wheels: &'a WheelSet,
     /// The hash of all that.
     pub hash: &'a str,
-    /// How long a node may take; `None`: no limit.
+    /// The time that a node may take; `None`: no limit.
     pub limit: Option<Duration>,
 }
 
 /// A node's virtualenv after the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenEnv {
-    /// Whether it was made.
+    /// Set if it was made.
     pub is_new: bool,
-    /// What it is.
+    /// The virtualenv as the node describes it.
     pub made: MadeEnv,
     /// Its packages.
     pub packages: Packages,
@@ -86,7 +86,7 @@ pub struct GivenEnv {
     pub sent: u64,
 }
 
-/// What reads the lines of `env/create.sh`.
+/// A reader of the lines of `env/create.sh`.
 struct EnvLines<'a> {
     node: &'a str,
     events: &'a Events,

@@ -1,4 +1,4 @@
-//! What is done on a node for a virtualenv, and whether nodes have the same one.
+//! The plan for a virtualenv on a node, and the check that all nodes have the same one.
 
 use super::probe::{EnvProbe, Packages, minor_version};
 use crate::error::{Error, NodeError};
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 /// The earliest Python that hvdctl's own programs run with.
 const OLDEST_PYTHON: (u32, u32) = (3, 7);
 
-/// How uv is installed without root.
+/// The hint on installing uv without root.
 const GET_UV: &str = "install uv there, which needs no root: curl -LsSf https://astral.sh/uv/install.sh | sh";
 
-/// What is done on a node.
+/// The action for a virtualenv on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnvStep {
     /// Nothing: the node has the virtualenv.

@@ -1,4 +1,4 @@
-//! What a node has for a virtualenv, as `env/probe.sh` and `env/create.sh` print it.
+//! The state of a node for a virtualenv, as `env/probe.sh` and `env/create.sh` print it.
 
 use crate::text::packages::Distribution;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ pub struct MadeEnv {
     pub hash: String,
     /// The version of its Python.
     pub python: String,
-    /// What installed the packages, with its version.
+    /// The installer of the packages, with its version.
     pub tool: String,
     /// The hash of the names and versions of its packages.
     pub content: String,
@@ -43,18 +43,18 @@ impl MadeEnv {
     }
 }
 
-/// What a node has.
+/// The state of a node before a virtualenv is made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvProbe {
     /// The version of its uv.
     pub uv: Option<String>,
     /// The version and the path of the Python that was asked for.
     pub python: Option<(String, String)>,
-    /// Why that Python makes no virtualenv.
+    /// The reason why that Python makes no virtualenv.
     pub no_venv: Option<String>,
     /// The node's distribution.
     pub distribution: Distribution,
-    /// Whether something else has the place of the virtualenv.
+    /// Set if something else has the place of the virtualenv.
     pub is_foreign: bool,
     /// The virtualenv, if it is complete.
     pub made: Option<MadeEnv>,

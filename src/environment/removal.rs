@@ -17,7 +17,7 @@ const REMOVE: &str = concat!(
 /// The exit code where a process runs from it.
 const IN_USE: i32 = 5;
 
-/// How long the removal of tens of thousands of files may take.
+/// The time that the removal of tens of thousands of files may take.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Removes a virtualenv. Returns whether there was anything of it.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// How deep files may include each other.
+/// The depth to which files may include each other.
 const MAX_DEPTH: usize = 16;
 
 /// A requirements file with all that it includes.
@@ -10,11 +10,11 @@ const MAX_DEPTH: usize = 16;
 pub struct FlatRequirements {
     /// The lines of all files.
     pub text: String,
-    /// Those of all files of constraints.
+    /// The lines of all files of constraints.
     pub constraints: String,
 }
 
-/// Why a requirements file cannot be used on nodes.
+/// A reason why a requirements file cannot be used on nodes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementsFault {
     /// A file cannot be read.
@@ -35,7 +35,7 @@ pub enum RequirementsFault {
     },
 }
 
-/// What a line of a requirements file is.
+/// The meaning of a line of a requirements file.
 #[derive(Debug, PartialEq, Eq)]
 enum RequirementLine<'a> {
     /// It includes this file.

@@ -20,7 +20,7 @@ pub const DEFAULT_FILES: [&str; 3] = ["pylock.toml", "uv.lock", "requirements.tx
 /// The most bytes of a file, which is sent to each node.
 const MAX_FILE: u64 = 8 << 20;
 
-/// How long `uv export` may take, which uses no network.
+/// The time that `uv export` may take, which uses no network.
 const EXPORT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The form of what nodes install.
@@ -42,7 +42,7 @@ impl PackageForm {
     }
 }
 
-/// What a virtualenv is made from.
+/// The packages from which a virtualenv is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageSource {
     /// The form of `text`.
@@ -51,13 +51,13 @@ pub struct PackageSource {
     pub text: String,
     /// Constraints on the versions.
     pub constraints: String,
-    /// Whether it has all packages, also those that others need.
+    /// Set if it lists all packages, including the dependencies.
     pub is_exact: bool,
-    /// Where it came from: `USER@HOST:FILE`.
+    /// Its origin: `USER@HOST:FILE`.
     pub origin: String,
 }
 
-/// What a file is, by its name.
+/// The kind of a file, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SourceKind {
     Pylock,

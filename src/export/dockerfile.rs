@@ -4,7 +4,7 @@ use crate::image::setup::{DIRECTORY, SETUP_SSH};
 use crate::paths::WORKSPACE;
 use serde_json::json;
 
-/// What an image is made of.
+/// The parts of an image that is built for an exported job.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageRecipe<'a> {
     /// The image that it starts from.
@@ -15,9 +15,9 @@ pub struct ImageRecipe<'a> {
     pub steps: &'a [String],
     /// The files that they read, by their paths in the project.
     pub files: &'a [String],
-    /// Whether it has the project.
+    /// Set if it contains the project.
     pub has_project: bool,
-    /// Whether OpenSSH is installed where it is missing: the launcher reaches the workers by it.
+    /// If set, OpenSSH is installed if it is missing: the launcher uses it to reach the workers.
     pub needs_ssh: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an inventory says that another scheduler has no equivalent for.
+//! The settings of an inventory for which another scheduler has no equivalent.
 
 use super::ExportRequest;
 use crate::error::Error;
@@ -8,7 +8,7 @@ use crate::text::quote::readable;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Where a job goes.
+/// The scheduler to which a job is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OtherScheduler {
     /// Pods.
@@ -22,16 +22,16 @@ pub(super) enum OtherScheduler {
 struct Gap {
     /// The field and its value.
     setting: String,
-    /// What there is instead.
+    /// The closest alternative.
     instead: &'static str,
-    /// Whether the program may find something else without it.
+    /// Set if the program may find something else without it.
     matters: bool,
 }
 
 /// Returns the settings without an equivalent, a sentence each with the nodes that have it.
 ///
 /// # Errors
-/// Those without which the program may not find what it needs, unless they are allowed to be missing.
+/// The settings without which the program may not find what it needs, unless they are allowed to be missing.
 pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result<Vec<String>, Error> {
     let mut found: Vec<(Gap, Vec<String>)> = Vec::new();
     // a job under Slurm has nothing of nodes

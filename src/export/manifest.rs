@@ -47,7 +47,7 @@ pub(super) struct Metadata {
     pub(super) name: String,
 }
 
-/// What pods are made of.
+/// The template of pods.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PodTemplate {
     pub(super) spec: PodSpec,

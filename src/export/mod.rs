@@ -27,7 +27,7 @@ use crate::text::argument::ProgramArgument;
 use project::ProjectSource;
 use std::collections::BTreeMap;
 
-/// What a job is exported as.
+/// The format to which a job is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportFormat {
     /// A resource of Kubeflow's MPI operator.
@@ -60,7 +60,7 @@ pub struct ImageRequest {
     pub dockerfile: Option<String>,
 }
 
-/// What the pods of a job ask of Kubernetes.
+/// The resources that the pods of a job request from Kubernetes.
 #[derive(Debug, Clone, Default)]
 pub struct PodRequest {
     /// Ranks of a pod, if they are not those of a node.
@@ -80,19 +80,19 @@ pub struct ExportRequest<'a> {
     pub nodes: &'a [Node],
     /// The job's name, as the user or the project's directory has it.
     pub name: &'a str,
-    /// What every rank runs.
+    /// The command of every rank.
     pub command: &'a [ProgramArgument],
-    /// How it is run.
+    /// The options of the job.
     pub options: &'a JobOptions,
     /// The variables of the ranks.
     pub variables: BTreeMap<String, ExportedVariable>,
-    /// Where the project is.
+    /// The source of the project.
     pub project: ProjectSource<'a>,
     /// The image of its pods.
     pub image: ImageRequest,
-    /// What its pods ask for.
+    /// The resources that its pods request.
     pub pods: PodRequest,
-    /// Whether settings without an equivalent that change what the program finds are only reported.
+    /// If set, settings without an equivalent that change what the program finds are only reported.
     pub allow_missing: bool,
 }
 
@@ -103,9 +103,9 @@ pub struct Exported {
     pub name: String,
     /// The document.
     pub text: String,
-    /// What of the inventory and of the options has no equivalent there, a sentence each.
+    /// The settings and options that have no equivalent there, a sentence each.
     pub missing: Vec<String>,
-    /// What the user may not expect.
+    /// Facts that the user may not expect, a sentence each.
     pub warnings: Vec<String>,
     /// The commands that come before it is submitted, and the one that submits it.
     pub commands: Vec<String>,
@@ -179,7 +179,7 @@ impl ExportRequest<'_> {
     }
 }
 
-/// Whether a character may end a line of YAML or of a script, or is otherwise no text of it.
+/// Returns true for a character that may end a line of YAML or of a script, or that neither accepts in text.
 fn is_line_end(c: char) -> bool {
     c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
 }

@@ -1,4 +1,4 @@
-//! What an MPIJob and a JobSet have in common: image, variables, volumes, resources, and the comment above them.
+//! The parts that an MPIJob and a JobSet share: image, variables, volumes, resources, and the comment above them.
 
 use super::gaps::{OtherScheduler, missing};
 use super::manifest::*;
@@ -20,12 +20,12 @@ use std::collections::BTreeMap;
 const GPU: &str = "nvidia.com/gpu";
 /// The label in which GPU feature discovery writes a node's product.
 const PRODUCT: &str = "nvidia.com/gpu.product";
-/// Where the files of a ConfigMap are mounted, to be copied into a directory that programs can write to.
+/// The mount point of a ConfigMap's files, which are copied into a directory that programs can write to.
 const TEXTS: &str = "/opt/hvdctl/project";
 /// Copies them without the links of which the mount consists: kubelet keeps the files themselves in `..data`.
 const COPY: &str = "cp -R /opt/hvdctl/project/..data/. /workspace/";
 
-/// What the pods of a job have in common.
+/// The parts that all pods of a job share.
 pub(super) struct PodParts {
     /// The job's name.
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! Where the pods of a job find the project.
+//! The place at which the pods of a job find the project.
 
 use super::is_line_end;
 use super::manifest::ConfigMapItem;
@@ -16,7 +16,7 @@ const MOST_FILES: usize = 1000;
 /// With this, `kubectl create` creates an object or gives it new contents.
 pub(super) const APPLIED: &str = "--dry-run=client -o yaml | kubectl apply --server-side -f -";
 
-/// Where the project is.
+/// The source of a project for pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProjectSource<'a> {
     /// In a PersistentVolumeClaim with this name.
@@ -60,7 +60,7 @@ pub fn refused(why: NoTexts) -> Error {
     Error::usage(why, ELSEWHERE)
 }
 
-/// What to do with such a project.
+/// The hint for a project that cannot be exported in this way.
 const ELSEWHERE: &str = "use a volume that has the project (--pvc NAME), or an image (--project-in-image --tag IMAGE); \
                          exclude files with lines in .hvdctlignore";
 

@@ -1,7 +1,7 @@
 //! A batch script that needs nothing but Slurm.
 //!
-//! What hvdctl itself submits is a program of its own (`allocation.py`), which becomes the job supervisor. The script
-//! asks for the same resources and starts the same launcher with the same variables, by `srun`.
+//! hvdctl itself submits another program (`allocation.py`), which becomes the job supervisor. The script asks for the
+//! same resources and starts the same launcher with the same variables, by `srun`.
 
 use super::gaps::{OtherScheduler, missing};
 use super::{ExportRequest, Exported, ExportedVariable, comment};
@@ -14,7 +14,7 @@ use crate::schedule::slurm::options::options;
 use crate::text::quote;
 use crate::text::units::count;
 
-/// What every script has before it starts the ranks of `torchrun`, `env` and `horovodrun`.
+/// The part of every script that comes before it starts the ranks of `torchrun`, `env` and `horovodrun`.
 const NODES: &str = include_str!("../scripts/export/nodes.bash");
 /// Runs steps of the job in the place of ssh.
 const SSH: &str = include_str!("../scripts/export/ssh.bash");
@@ -33,7 +33,7 @@ const END_STEPS: &str = "scancel --signal=TERM \"$SLURM_JOB_ID\"";
 /// Asks a launcher to end, which ends its ranks.
 const END_LAUNCHER: &str = "kill -TERM $!";
 
-/// How every step of ranks is started: when one fails, the others end.
+/// The command that starts every step of ranks: when one rank fails, the others end.
 const STEP: &str = "srun --kill-on-bad-exit=1 --unbuffered --input=none --export=ALL";
 
 /// Exports a job.

@@ -1,4 +1,4 @@
-//! How many pods a job has, and what each of them asks for. All pods of a job are alike.
+//! The number of a job's pods, and the resources that each of them requests. All pods of a job are alike.
 
 use super::{ExportRequest, PodRequest};
 use crate::error::Error;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// The pods of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// How many there are.
+    /// The number of pods.
     pub(super) pods: u32,
     /// The ranks of each.
     pub(super) ranks: u32,

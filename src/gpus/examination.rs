@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const HEALTH: &str = concat!(include_str!("../scripts/node/nvidia_smi.sh"), include_str!("../scripts/node/health.sh"));
 
-/// How much longer the diagnosis of DCGM may take than everything else.
+/// The time by which the diagnosis of DCGM may exceed that of everything else.
 const DIAGNOSIS: Duration = Duration::from_secs(130);
 
 /// Examines the GPUs of a node, if it has some that jobs may use. `diagnose`: also with DCGM, if that is installed.

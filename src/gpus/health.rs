@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
-/// What slows the clocks of a GPU.
+/// A reason why the clocks of a GPU are slowed down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Slowdown {
@@ -60,10 +60,10 @@ const SLOWDOWNS: [(&str, Slowdown); 6] = [
     ("applications_clocks_setting", Slowdown::ClockSetting),
 ];
 
-/// How many NVLinks of a GPU are active.
+/// The number of NVLinks of a GPU, and of those that are active.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Links {
-    /// Those that are active.
+    /// The active ones.
     pub active: u32,
     /// All that the GPU has.
     pub all: u32,
@@ -76,12 +76,12 @@ pub struct GpuProcess {
     pub pid: u32,
     /// Its program.
     pub program: String,
-    /// How much memory of the GPU it has, in MiB.
+    /// The memory of the GPU that it uses, in MiB.
     #[serde(skip)]
     pub memory_mib: Reading<u64>,
 }
 
-/// What was observed of a GPU. Values that the GPU or its driver does not report are null.
+/// The observed state of a GPU. Values that the GPU or its driver does not report are null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct GpuHealth {
     /// Its index on its machine.
@@ -96,21 +96,21 @@ pub struct GpuHealth {
     pub vbios: Reading<String>,
     /// Its memory in MiB.
     pub memory_mib: Reading<u64>,
-    /// How much of it is in use, in MiB.
+    /// The part of it that is in use, in MiB.
     pub used_memory_mib: Reading<u64>,
-    /// How busy it was in the last second, in percent.
+    /// Its utilization in the last second, in percent.
     pub utilization_percent: Reading<u32>,
-    /// Whether the driver stays loaded when no program uses the GPU.
+    /// True if the driver stays loaded when no program uses the GPU.
     pub persistence: Reading<bool>,
-    /// Whether it is in MIG mode.
+    /// True if it is in MIG mode.
     pub mig: Reading<bool>,
-    /// Whether it will be in MIG mode after its next reset.
+    /// True if it will be in MIG mode after its next reset.
     pub mig_pending: Reading<bool>,
-    /// How many MIG devices it is divided into.
+    /// The number of MIG devices into which it is divided.
     pub mig_devices: u32,
     /// Its temperature in °C.
     pub temperature_c: Reading<i64>,
-    /// How many °C are left until it is slowed down.
+    /// The number of °C left until it is slowed down.
     pub margin_c: Reading<i64>,
     /// Its power draw, in W.
     pub power_w: Reading<f64>,
@@ -122,19 +122,19 @@ pub struct GpuHealth {
     pub clock_mhz: Reading<u64>,
     /// Their highest clock in MHz.
     pub max_clock_mhz: Reading<u64>,
-    /// What slows its clocks now.
+    /// The reasons why its clocks are slowed down now.
     pub slowdowns: Vec<Slowdown>,
     /// Its performance state; 0 is the fastest.
     pub performance_state: Reading<u32>,
-    /// Whether errors in its memory are corrected.
+    /// True if errors in its memory are corrected.
     pub ecc: Reading<bool>,
     /// Uncorrectable errors in its memory since the driver was loaded.
     pub uncorrected_errors: Reading<u64>,
     /// Uncorrectable errors over its whole life.
     pub lifetime_uncorrected_errors: Reading<u64>,
-    /// Whether a reset is to retire a page of its memory or to remap a row.
+    /// True if a reset will retire a page of its memory or remap a row.
     pub repair_pending: Reading<bool>,
-    /// Whether a row could not be remapped.
+    /// True if a row could not be remapped.
     pub repair_failed: Reading<bool>,
     /// The generation of its PCIe link now. It drops while the GPU is idle.
     pub pcie_generation: Reading<u32>,
@@ -144,11 +144,12 @@ pub struct GpuHealth {
     pub pcie_width: Reading<u32>,
     /// The maximum of the chip; a card or a slot may be wired with fewer.
     pub max_pcie_width: Reading<u32>,
-    /// Which programs may use CUDA: `Default` (all), `Exclusive_Process` (one at a time), `Prohibited` (none).
+    /// The programs that may use CUDA: `Default` (all), `Exclusive_Process` (one at a time), `Prohibited` (none).
     pub compute_mode: Reading<String>,
     /// The state of its license, if it is a virtual GPU (vGPU) that needs one: `Unlicensed (Restricted)`.
     pub license: Reading<String>,
-    /// What the driver recommends to do, `None` if nothing. Earlier drivers say only whether it is a reset.
+    /// The action that the driver recommends, `None` if it recommends none. Earlier drivers only say whether it is a
+    /// reset.
     pub recovery_action: Reading<String>,
     /// The state of its NVLink fabric, on machines that have one: `Completed`.
     pub fabric: Reading<String>,
@@ -156,7 +157,7 @@ pub struct GpuHealth {
     pub links: Option<Links>,
     /// The processes that use it.
     pub processes: Vec<GpuProcess>,
-    /// What the driver could not read, each as the name of an element and the driver's message.
+    /// Values that the driver could not read, each as the name of an element and the driver's message.
     pub failures: Vec<String>,
 }
 
@@ -265,16 +266,16 @@ impl GpuHealth {
     }
 }
 
-/// What `nvidia-smi -q -x` says of a machine.
+/// The GPUs of a machine as `nvidia-smi -q -x` describes them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MachineHealth {
     /// The driver's version.
     pub driver: String,
-    /// How many GPUs it says that there are.
+    /// The number of GPUs that it reports.
     pub attached: usize,
-    /// Those that it describes.
+    /// The GPUs that it describes.
     pub gpus: Vec<GpuHealth>,
-    /// What it wrote between the elements: a message, or nothing.
+    /// The message that it wrote between the elements; empty if there is none.
     pub message: String,
 }
 

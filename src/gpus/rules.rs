@@ -303,12 +303,12 @@ const RULES: [Rule; 19] = [
     },
 ];
 
-/// What working cards cannot always report: fans, limits of power, and what is stored on the board.
+/// Values that working cards cannot always report: fans, limits of power, and data stored on the board.
 const MINOR: [&str; 6] = ["fan", "power", "accounting", "encoder", "inforom", "serial"];
-/// How many of these may be missing of a GPU that works.
+/// The number of these that may be missing of a GPU that works.
 const MOST_MINOR: usize = 4;
 
-/// Whether the driver could not read something that every working GPU has, or says that the GPU is lost.
+/// Returns true if the driver could not read a value that every working GPU has, or reports that the GPU is lost.
 fn is_serious(gpu: &GpuHealth) -> bool {
     let is_minor = |failure: &String| {
         let (name, message) = failure.split_once(": ").unwrap_or((failure, ""));
@@ -318,7 +318,7 @@ fn is_serious(gpu: &GpuHealth) -> bool {
     gpu.failures.len() > MOST_MINOR || !gpu.failures.iter().all(is_minor)
 }
 
-/// What the driver could not read.
+/// Returns the values that the driver could not read, as a sentence.
 fn failures(gpu: &GpuHealth) -> Option<String> {
     let (first, rest) = gpu.failures.split_first()?;
     let rest = if rest.is_empty() { String::new() } else { format!(", and {} more", count(rest.len(), "value")) };
@@ -525,7 +525,7 @@ fn of_log(node: &GpuNode<'_>) -> Option<Finding> {
     Some(node.finding(Note, Check::Xid, message).explain("earlier errors of its GPUs (Xid) are not known", ""))
 }
 
-/// What DCGM found.
+/// Returns the findings of DCGM.
 fn diagnosis(node: &GpuNode<'_>) -> Vec<Finding> {
     let hint = "run `sudo dcgmi diag -r 1 -v` on the node";
     match &node.health.diagnosis {

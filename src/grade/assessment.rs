@@ -21,10 +21,11 @@ const HALF_LIFE: f64 = 30.0 * DAY;
 /// The age, in seconds, from which an entry does not count.
 const FORGOTTEN: f64 = 180.0 * DAY;
 
-/// How much better than its worst area a node can be: five good areas do not make up for one that makes it useless.
+/// The margin by which a node can be better than its worst area: five good areas do not make up for one that makes it
+/// useless.
 const ABOVE_WORST: f64 = 0.3;
 
-/// What a check with a warning counts, and nothing that failed.
+/// The score of a check that has a warning and no failure.
 const WARNED: f64 = 0.8;
 
 /// Figures that are lower than this share of the best count as lower. Two measurements of one node differ by less.
@@ -33,8 +34,8 @@ const AS_FAST: f64 = 0.9;
 /// The newest figures, of which the median counts.
 const FIGURES: usize = 9;
 
-/// What each restart costs that follows the first one, and what any number of them leaves: a restart is not always a
-/// fault.
+/// The cost of each restart after the first one, and the score that any number of restarts leaves: a restart is not
+/// always a fault.
 const RESTART: f64 = 0.1;
 const RESTARTED: f64 = 0.4;
 
@@ -44,14 +45,14 @@ const LETTERS: [(f64, Grade); 4] = [(0.95, Grade::A), (0.85, Grade::B), (0.7, Gr
 /// The most characters of a reason.
 const REASON: usize = 100;
 
-/// What is known of a node.
+/// The evidence about a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
     /// Its name.
     pub node: String,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// What is recorded of it.
+    /// Its ledger.
     pub ledger: Ledger,
 }
 
@@ -62,11 +63,11 @@ pub enum Area {
     Health,
     /// The jobs that were not lost because of it.
     Reliability,
-    /// What it sends and receives.
+    /// The bandwidths at which it sends and receives.
     Network,
     /// The speed of its devices.
     Compute,
-    /// How rarely it is restarted.
+    /// The rarity of its restarts.
     Uptime,
 }
 
@@ -103,13 +104,13 @@ pub struct Assessment {
     pub areas: BTreeMap<Area, f64>,
     /// The recorded jobs that had ranks on it.
     pub jobs: usize,
-    /// How many of them were lost because of it.
+    /// The number of them that were lost because of it.
     pub lost: usize,
     /// The hours for which jobs had its GPUs, times their number.
     pub gpu_hours: f64,
-    /// How often it was restarted.
+    /// The number of its restarts.
     pub restarts: usize,
-    /// How often its driver was changed.
+    /// The number of changes of its driver.
     pub driver_changes: usize,
 }
 

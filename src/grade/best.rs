@@ -9,15 +9,15 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// How many reasons for which nodes were left out a sentence lists.
+/// The number of reasons for left-out nodes that a sentence lists.
 const MOST_LISTED: usize = 3;
 
-/// Why a job cannot have a node.
+/// The reason why a job cannot have a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailability {
     /// The reason, e.g. `allocated to job J`.
     pub reason: String,
-    /// Whether it ends by itself, so that waiting helps.
+    /// Set if it ends by itself, so that waiting helps.
     pub is_temporary: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct Unavailability {
 pub struct LeftOutNode {
     /// The node.
     pub node: String,
-    /// Why it was left out.
+    /// The reason why it was left out.
     pub reason: String,
 }
 
@@ -46,26 +46,26 @@ struct Group<'a> {
     all: usize,
 }
 
-/// What there is of a kind.
+/// The nodes of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Supply {
     kind: String,
     /// The names of its free nodes.
     free: Vec<String>,
-    /// How many nodes it has, free or not.
+    /// The number of its nodes, free or not.
     all: usize,
 }
 
-/// Why no kind has as many free nodes as were asked for.
+/// The reason why no kind has as many free nodes as were requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
-    /// How many were asked for.
+    /// The number of requested nodes.
     wanted: usize,
-    /// What there is of each kind, the one with the most free nodes first.
+    /// The nodes of each kind, the one with the most free nodes first.
     kinds: Vec<Supply>,
     /// The nodes that a job cannot have, with the reasons.
     unavailable: Vec<(String, String)>,
-    /// Whether enough nodes will be free when those are that only jobs and commands of others have now.
+    /// Set if enough nodes will be free once the jobs and commands of others release theirs.
     pub may_pass: bool,
 }
 
@@ -110,7 +110,7 @@ fn groups<'a>(graded: &'a [NodeGrade], unavailable: &BTreeMap<String, Unavailabi
     of_kind.into_iter().map(group).collect()
 }
 
-/// What nodes of a kind are ordered by; more is better.
+/// Returns the key by which nodes of a kind are ordered; more is better.
 fn quality(node: &NodeGrade) -> (Reverse<u8>, f64, u32) {
     (Reverse(node.grade.preference()), finite(node.score), node.evidence)
 }

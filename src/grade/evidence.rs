@@ -1,6 +1,6 @@
-//! What of a command's result is recorded in the ledger of each node: only what says something of the node itself. What
-//! may as well be the fault of another node, of the network between two, of the program or of how the cluster is set up
-//! counts for no node.
+//! The part of a command's result that is recorded in the ledger of each node. It is only what reveals something about
+//! the node itself: faults that may lie with another node, the network between two, the program or the setup of the
+//! cluster count for no node.
 
 pub mod jobs;
 
@@ -13,7 +13,7 @@ use crate::record::outcome::JobOutcome;
 use jobs::node_fault;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is recorded of each node, by its name.
+/// The events to record for each node, by its name.
 pub type NodeEvents = BTreeMap<String, Vec<LedgerEvent>>;
 
 /// Returns what `doctor` found on these nodes.
@@ -35,9 +35,9 @@ fn examined(by: &str, node: &str, mut failed: Vec<String>, findings: &[Finding])
     (is_whole || !failed.is_empty()).then(|| LedgerEvent::check(by, failed, texts(Severity::Warning).collect()))
 }
 
-/// Returns what `verify` found: the faults of the machine that the ranks of each node have, and the findings about it.
-/// What the ranks of all nodes of several have is the cluster's fault. If its job failed, a node has only failed if a
-/// finding says so or the job was lost because of it.
+/// Returns the results of `verify`: the faults of the machine that the ranks of each node have, and the findings about
+/// it. A fault of the ranks of all nodes, if there are several, is the cluster's. If the job failed, a node has only
+/// failed if a finding says so or the job was lost because of it.
 pub fn of_verify(rows: &[RankRow], ended: &JobOutcome, findings: &[Finding]) -> NodeEvents {
     let has_succeeded = ended.state == JobState::Succeeded;
     let lost = ended.root_cause.as_ref().and_then(|cause| Some((cause, node_fault(cause, &ended.last_lines)?)));
@@ -173,7 +173,7 @@ mod tests {
         ended(JobResult { launcher: Some(0), exits: exits([0; 4]), ..JobResult::default() }, &[])
     }
 
-    /// What `verify` records of a node.
+    /// Returns the event that `verify` records for a node.
     fn verified(failed: &[&str]) -> Vec<LedgerEvent> {
         vec![LedgerEvent::check("verify", failed.iter().map(|text| (*text).to_owned()).collect(), Vec::new())]
     }

@@ -26,7 +26,7 @@ const TEXT: usize = 160;
 /// The longest time of a job that is believed, in seconds.
 const LONGEST: f64 = 1e9;
 
-/// What happened.
+/// An event that a ledger records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum LedgerEvent {
@@ -34,10 +34,10 @@ pub enum LedgerEvent {
     Check {
         /// The command: `verify`, `doctor` or `bench`.
         by: String,
-        /// What failed because of the node.
+        /// Failures that the node caused.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         failed: Vec<String>,
-        /// What may be a fault of the node.
+        /// Warnings that may point to a fault of the node.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         warned: Vec<String>,
     },
@@ -50,14 +50,14 @@ pub enum LedgerEvent {
     Job {
         /// The id of the job.
         job: String,
-        /// How it ended.
+        /// Its final state.
         state: JobState,
-        /// How long it had the node.
+        /// The time for which it had the node.
         seconds: f64,
-        /// How many of the node's GPUs it had; `None` if it had the whole node.
+        /// The number of the node's GPUs that it had; `None` if it had the whole node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gpus: Option<u32>,
-        /// Why it was lost, if that was because of this node.
+        /// The reason why it was lost, if this node caused it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lost: Option<String>,
     },
@@ -73,13 +73,13 @@ pub enum LedgerEvent {
     },
 }
 
-/// What a benchmark measures of a node. The higher, the better.
+/// A quantity that a benchmark measures of a node. The higher, the better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Figure {
-    /// What it sends to the node that receives most of it, in bytes a second.
+    /// The bandwidth to the node that receives most from it, in bytes a second.
     Send,
-    /// What it receives from the node that sends it most, in bytes a second.
+    /// The bandwidth from the node that sends most to it, in bytes a second.
     Receive,
     /// A matrix product on the slowest device of its ranks, in floating-point operations a second.
     Product,
@@ -92,7 +92,7 @@ pub enum Figure {
 pub struct Entry {
     /// When it was written, in seconds since the epoch by the node's clock.
     pub time: f64,
-    /// What happened.
+    /// The recorded event.
     pub event: LedgerEvent,
 }
 
@@ -109,9 +109,9 @@ pub struct Ledger {
     pub boot: String,
     /// The version of its NVIDIA driver; empty without one.
     pub driver: String,
-    /// How many lines are damaged: a full disk or a power failure has cut them off.
+    /// The number of damaged lines: a full disk or a power failure has cut them off.
     pub damaged: usize,
-    /// How many entries are of a later version.
+    /// The number of entries that a later version wrote.
     pub newer: usize,
 }
 
@@ -120,7 +120,7 @@ fn seconds(text: &str) -> f64 {
     text.parse().ok().filter(|time: &f64| time.is_finite()).unwrap_or_default()
 }
 
-/// What is read first of an entry.
+/// The fields of an entry that are read first.
 #[derive(Deserialize)]
 struct Stamp {
     format: u32,
@@ -301,7 +301,7 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    /// What `ledger/read.sh` prints before the file.
+    /// The lines that `ledger/read.sh` prints before the file.
     const HEAD: &str = "clock 2000\nbooted 1500\nhost node1\nboot b2\ndriver 580.95.05\n\n";
 
     fn entry(rest: &str) -> String {

@@ -1,6 +1,6 @@
-//! How good each node has been: what commands record of it, on the node itself, and the grades that follow from that.
+//! The history of each node: the events that commands record on the node itself, and the grades that follow from them.
 //!
-//! [`ledger`] is the form of what is recorded, and [`storage`] reads and writes it. [`evidence`] says what of a
+//! [`ledger`] is the form of the records, and [`storage`] reads and writes them. [`evidence`] decides which part of a
 //! command's result counts for which node. [`assessment`] makes a grade of a ledger, [`speed`] a speed for training,
 //! and [`best`] picks nodes by grade.
 

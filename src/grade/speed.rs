@@ -1,4 +1,4 @@
-//! How fast the nodes of a job are, compared with each other.
+//! The speeds of a job's nodes, compared with each other.
 
 use crate::grade::assessment::{self, Evidence, kind};
 use crate::grade::ledger::Ledger;
@@ -21,7 +21,7 @@ pub struct JobNode<'a> {
     pub node: &'a Node,
     /// Its facts.
     pub facts: &'a Facts,
-    /// Whether it has ranks; one that only launches is not the fastest of the job.
+    /// Set if it has ranks; a node that only launches is not the fastest of the job.
     pub has_ranks: bool,
 }
 

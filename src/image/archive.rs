@@ -17,10 +17,10 @@ const MAX_DEPTH: usize = 8;
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
 
-/// What the archive of a container has.
+/// Files that the archive of a container has.
 const EXPORTED: [&str; 3] = [".dockerenv", "etc/passwd", "bin/sh"];
 
-/// Why an archive is not one of an image.
+/// A reason why an archive is not one of an image.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveFault {
     /// The file cannot be read, or is no tar archive.
@@ -40,7 +40,7 @@ pub enum ArchiveFault {
     Malformed {
         /// The document.
         name: String,
-        /// What is wrong.
+        /// The error.
         cause: String,
     },
     /// Bytes are not those that their digest names.
@@ -58,7 +58,7 @@ pub enum ArchiveFault {
     Platform {
         /// The platform that is needed.
         wanted: String,
-        /// Those that it has.
+        /// The platforms that it has.
         found: String,
     },
     /// It has more than one image.
@@ -69,13 +69,13 @@ pub enum ArchiveFault {
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveExtent {
-    /// Where it begins.
+    /// The offset of its first byte.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub length: u64,
 }
 
-/// How a layer is compressed, by its first bytes.
+/// The compression of a layer, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Compression {
     /// A tar archive as it is.
@@ -91,9 +91,9 @@ pub enum Compression {
 pub struct SavedLayer {
     /// Its name there.
     pub name: String,
-    /// Where it is.
+    /// Its place in the file.
     pub extent: ArchiveExtent,
-    /// How it is compressed.
+    /// Its compression.
     pub compression: Compression,
     /// The digest that it must have; `None` if nothing in the archive names it.
     pub digest: Option<String>,
@@ -124,7 +124,7 @@ struct Chosen {
     other_name: Option<String>,
 }
 
-/// What is at a name in an archive.
+/// The entry at a name in an archive.
 #[derive(Debug)]
 enum Entry {
     File(ArchiveExtent),

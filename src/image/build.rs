@@ -20,10 +20,10 @@ use tokio::time::timeout;
 /// The next step where one did not end in time.
 const MORE_TIME: &str = "hvdctl image build --timeout allows more time";
 
-/// How many characters of an instruction are shown.
+/// The number of characters of an instruction that are shown.
 const INSTRUCTION: usize = 80;
 
-/// How many of the last lines of a step that failed are shown.
+/// The number of the last lines of a failed step that are shown.
 const LINES: usize = 20;
 
 /// The variables that every Dockerfile gets as arguments, which leave no trace in the image.
@@ -37,13 +37,13 @@ pub struct ProjectDockerfile<'a> {
     pub context: &'a (dyn Fn() -> Receiver<io::Result<Vec<u8>>> + Sync),
 }
 
-/// How an image is built.
+/// The build of an image.
 pub struct Build<'a> {
     /// The cluster, whose image is the base if there is no Dockerfile.
     pub cluster: &'a Cluster,
-    /// What is built before.
+    /// The Dockerfile that is built first.
     pub dockerfile: Option<ProjectDockerfile<'a>>,
-    /// What is added.
+    /// The steps that add to that image.
     pub setup: &'a Setup,
     /// The name of the result.
     pub image: &'a str,
@@ -51,7 +51,7 @@ pub struct Build<'a> {
     pub env: BTreeMap<String, Secret>,
     /// The longest time that a step may take.
     pub limit: Duration,
-    /// Whether the output of the steps is shown.
+    /// If set, the output of the steps is shown.
     pub shows_output: bool,
 }
 

@@ -1,8 +1,8 @@
-//! What a Dockerfile takes from outside: the images that it builds on, and the files of its context.
+//! The external inputs of a Dockerfile: the images that it builds on, and the files of its context.
 
 use std::collections::BTreeMap;
 
-/// What a Dockerfile takes from outside.
+/// The external inputs of a Dockerfile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dockerfile {
     /// The images of `FROM` and `COPY --from`, as far as their names are known.

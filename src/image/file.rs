@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 /// The name of standard input.
 pub const STDIN: &str = "-";
-/// What stays free where images are spooled: an archive may unpack to any size.
+/// The bytes that stay free where images are spooled: an archive may unpack to any size.
 const RESERVE: u64 = 64 << 20;
 /// Bytes between two looks at the free space.
 const CHECKED: usize = 64 << 20;
@@ -28,7 +28,7 @@ const PIECE: usize = 1 << 20;
 const HEAD: usize = 512;
 /// The most bytes that are kept of what a program complains.
 const MESSAGES: u64 = 64 << 10;
-/// What can be named.
+/// The hint on the files that can be named.
 const EXPECTED: &str = "name a file of docker save, a directory with an OCI layout, or - for standard input";
 
 /// An archive of an image on this machine, in place or spooled.
@@ -57,7 +57,7 @@ const PACKERS: [Packer; 5] = [
     Packer { name: "lz4", package: "lz4", magic: &[0x04, 0x22, 0x4d, 0x18] },
 ];
 
-/// What a file is, by its first bytes.
+/// The format of a file, by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Format {
     /// A tar archive, or nothing that is known.

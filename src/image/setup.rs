@@ -1,4 +1,4 @@
-//! What a project needs besides the cluster's image: the `setup` of its `hvdctl.toml`, and the image that it makes.
+//! A project's additions to the cluster's image: the `setup` of its `hvdctl.toml`, and the image that it makes.
 
 use crate::error::Error;
 use crate::files;
@@ -41,7 +41,7 @@ struct File {
 /// One of the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetupStep<'a> {
-    /// What it is called.
+    /// Its name in messages.
     pub name: &'a str,
     /// The command, for `sh`.
     command: &'a str,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The images of projects on a node that no container uses.
 pub struct UnusedImages {
-    /// Those of the cluster by repository, each with the time of its build.
+    /// The images of the cluster by repository, each with the time of its build.
     found: BTreeMap<String, Vec<(String, String)>>,
     /// The names of those of which no cluster is known.
     pub unknown: Vec<String>,

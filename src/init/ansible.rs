@@ -38,7 +38,7 @@ struct Written {
     groups: BTreeMap<String, Group>,
 }
 
-/// What the lines below a heading are.
+/// The meaning of the lines below a heading.
 enum Section {
     Hosts(String),
     Children(String),

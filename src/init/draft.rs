@@ -22,13 +22,14 @@ use std::net::IpAddr;
 pub struct Probe {
     /// The facts of any node.
     pub facts: Facts,
-    /// How the login becomes root, `login` or `sudo`, or sudo's message; `None` if the probe did not report it.
+    /// The way in which the login becomes root, `login` or `sudo`, or sudo's message; `None` if the probe did not
+    /// report it.
     pub root: Option<Result<String, String>>,
-    /// Which engine the machine has.
+    /// The engine of the machine.
     pub engine_name: EngineName,
     /// The version of the engine, or why it does not answer; `None` where there is none.
     pub engine: Option<Result<String, String>>,
-    /// Why the engine cannot be used, if that is known without asking it.
+    /// The reason why the engine cannot be used, if it is known without asking the engine.
     pub engine_fault: Option<EngineFault>,
     /// The images that were asked for and are there.
     pub images: Vec<String>,
@@ -139,7 +140,7 @@ impl Probe {
         concerns
     }
 
-    /// Whether both are the same machine, under two names.
+    /// Returns true if both are the same machine under two names.
     fn is(&self, other: &Probe) -> bool {
         let own = |probe: &Probe| -> HashSet<IpAddr> {
             probe.facts.network.addresses.iter().map(|(_, a)| *a).filter(|a| !a.is_loopback()).collect()
@@ -202,7 +203,7 @@ fn list(places: &[(&str, IpAddr)]) -> String {
 /// One machine of the draft.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DraftNode {
-    /// What the node will be called; see [`entries`].
+    /// The name of the node; see [`entries`].
     pub name: String,
     /// The machine.
     pub host: Host,
@@ -210,19 +211,19 @@ pub struct DraftNode {
     pub identity: Option<String>,
     /// Its slots, if a file has them.
     pub slots: Option<u32>,
-    /// What was found there; `None` where it was not probed.
+    /// The result of probing it; `None` if it was not probed.
     pub found: Option<Result<Probe, NodeError>>,
     /// The name of the earlier machine that it is the same as; see [`find_duplicates`].
     pub same_as: Option<String>,
 }
 
 impl DraftNode {
-    /// What was found on the machine, if it could be probed.
+    /// Returns the facts of the machine, if it could be probed.
     pub fn probe(&self) -> Option<&Probe> {
         self.found.as_ref()?.as_ref().ok()
     }
 
-    /// Why the machine could not be probed.
+    /// Returns the error for which the machine could not be probed.
     pub fn error(&self) -> Option<&NodeError> {
         self.found.as_ref()?.as_ref().err()
     }

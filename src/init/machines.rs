@@ -38,7 +38,7 @@ impl fmt::Display for Host {
 pub struct Machine {
     /// The machine.
     pub host: Host,
-    /// What its node is to be called; otherwise as its host.
+    /// The name of its node, if it differs from the host.
     pub name: Option<String>,
     /// The private key for it.
     pub identity: Option<String>,
@@ -59,7 +59,7 @@ pub struct Machines {
     pub machines: Vec<Machine>,
     /// The machines of each group by its name, as indices.
     pub groups: BTreeMap<String, Vec<usize>>,
-    /// What was left out.
+    /// Parts of the file that were left out, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -69,12 +69,12 @@ impl From<Vec<Host>> for Machines {
     }
 }
 
-/// What cannot be read in a file.
+/// A line that cannot be read in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineFault {
     /// The line, from 1 on.
     pub line: usize,
-    /// What is wrong there.
+    /// The fault of that line.
     pub why: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where `init` finds machines besides its arguments: in a file of another tool, and in the operator's ssh
+//! The sources from which `init` takes machines besides its arguments: a file of another tool, and the operator's ssh
 //! configuration.
 
 use crate::error::Error;
@@ -57,7 +57,7 @@ impl FileForm {
 pub struct SshMachines {
     /// The name of the configuration.
     config: String,
-    /// Those that may be nodes.
+    /// The names that may be nodes.
     machines: Vec<String>,
     /// All that can be picked: also those that are left out unless they are named.
     known: Vec<String>,
@@ -97,11 +97,11 @@ impl SshMachines {
         )
     }
 
-    /// Returns the machines that an answer picks: none, all that may be nodes, or those that it names. `user`: that of
-    /// machines without one.
+    /// Returns the machines that an answer picks: none, all that may be nodes, or those that it names. `user`: the
+    /// login of machines without one.
     ///
     /// # Errors
-    /// Why the answer cannot be read.
+    /// The reason why the answer cannot be read.
     pub fn pick(&self, answer: &str, user: Option<&str>) -> Result<Vec<Host>, String> {
         match answer {
             "" => Ok(Vec::new()),

@@ -22,7 +22,7 @@ const CODE_HOSTS: &str = "github.com gitlab.com bitbucket.org codeberg.org gitea
 /// The names of a configuration, in their order, each once.
 #[derive(Debug, Default, PartialEq)]
 pub struct Aliases {
-    /// Those that may be nodes.
+    /// The names that may be nodes.
     pub machines: Vec<String>,
     /// The others, each with the reason.
     pub left_out: Vec<(String, &'static str)>,
@@ -50,7 +50,7 @@ enum Block {
     All,
     /// To those that one of the patterns matches and none with `!` does; true: with `!`.
     Names(Vec<(bool, Regex)>),
-    /// That depends on more than the name.
+    /// The settings depend on more than the name.
     Unknown,
 }
 
@@ -89,7 +89,7 @@ impl Block {
     }
 }
 
-/// What a configuration says about the names in it.
+/// The names in a configuration, and the settings that apply to them.
 #[derive(Default)]
 struct Config {
     names: Vec<String>,

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 /// The outcome of a check; an error says what is wrong beside "expected …", and may be empty.
 pub(super) type Checked<T> = Result<T, String>;
 
-/// What a string must look like.
+/// The form of a string.
 pub struct Rule {
     /// Completes "expected …".
     pub(super) expected: &'static str,
@@ -39,7 +39,7 @@ impl Rule {
     /// Checks a text that comes from elsewhere than the file, and returns it.
     ///
     /// # Errors
-    /// What was expected, as text.
+    /// A text that says what was expected.
     pub fn read(&self, text: &str) -> Result<String, String> {
         self.check(text).map_err(|hint| format!("expected {}{}{hint}", self.expected, separator(&hint)))?;
         Ok(text.to_owned())

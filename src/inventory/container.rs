@@ -15,7 +15,7 @@ pub struct Mount {
     pub source: String,
     /// Absolute path in the container.
     pub target: String,
-    /// Whether the container may only read.
+    /// If set, the container may only read.
     #[serde(default)]
     pub read_only: bool,
 }

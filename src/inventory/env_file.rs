@@ -17,7 +17,7 @@ const BLANKS: [char; 2] = [' ', '\t'];
 /// comment. The last value of a name counts.
 ///
 /// # Errors
-/// What is wrong, a sentence with its line each; never a value, which may be secret.
+/// The faults, a sentence with its line each; never a value, which may be secret.
 pub fn env_lines(text: &str) -> Result<BTreeMap<String, Secret>, Vec<String>> {
     let mut rest = without_mark(text);
     if rest.len() > LARGEST {
@@ -78,10 +78,10 @@ fn definition(text: &str) -> (Result<Definition, String>, &str) {
     (read.map_err(named).map(|value| Some((name.clone(), Secret::new(value)))), after)
 }
 
-/// What is wrong with a value in which other programs would replace a variable.
+/// The message about a value in which other programs would replace a variable.
 const EXPANDS: &str = "hvdctl does not expand ${…} in NAME: put the value in single quotes if it is meant literally";
 
-/// What is wrong with a value that is one for Compose, and a comment for python-dotenv: `A= #ff0000`.
+/// The message about a value that is one for Compose, and a comment for python-dotenv: `A= #ff0000`.
 const UNCLEAR: &str = "a # follows NAME= and a blank: put the value in quotes, or the comment on a line of its own";
 
 /// Reads a value without quotes, up to the end of its line. `is_commented`: whether a `#` at its beginning may begin a

@@ -10,7 +10,7 @@ use serde_json::json;
 pub struct ExportedHost<'a> {
     /// The node.
     pub node: &'a Node,
-    /// How many ranks it takes.
+    /// The number of ranks that it takes.
     pub slots: u32,
 }
 

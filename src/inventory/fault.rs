@@ -1,4 +1,4 @@
-//! What is wrong with an inventory, and where.
+//! The faults of an inventory, each with its place.
 
 use crate::error::Error;
 use crate::text::units::count;
@@ -64,7 +64,7 @@ pub(super) fn without_mark(text: &str) -> &str {
 /// The faults found so far in a text.
 pub(super) struct FaultReport<'t> {
     text: &'t str,
-    /// Where each line starts.
+    /// The offset at which each line starts.
     lines: Vec<usize>,
     faults: RefCell<Vec<FieldFault>>,
 }
@@ -118,7 +118,7 @@ impl<'t> FaultReport<'t> {
     }
 }
 
-/// What a terminal may show for a character: one character for each, so that the mark stays in place.
+/// Returns the character that a terminal may show for another one: one for each, so that the mark stays in place.
 fn harmless(c: char) -> char {
     match c {
         '\t' => ' ',

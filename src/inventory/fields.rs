@@ -23,7 +23,7 @@ pub const LONGEST_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) kind: ValueKind,
-    /// What it is for, in a sentence or two.
+    /// Its purpose, in a sentence or two.
     pub(super) doc: &'static str,
 }
 
@@ -76,7 +76,7 @@ tables! {
         /// Container engine of the nodes: Docker, Podman, or Docker where it is installed and otherwise Podman; that of
         /// a node takes precedence.
         engine: EngineChoice = EngineChoice::Auto, Choice(&["auto", "docker", "podman"]);
-        /// What runs the ranks: containers, or processes of the login user, which need neither an engine nor root.
+        /// The runtime of the ranks: containers, or processes of the login user, which need neither an engine nor root.
         runtime: RuntimeChoice = RuntimeChoice::Container, Choice(&["container", "process"]);
         /// With `runtime = "process"`: directory on each node, on a disk of its own, for everything that hvdctl keeps
         /// there; otherwise /var/tmp/hvdctl-NAME. The other directories are in it.
@@ -97,7 +97,7 @@ tables! {
         data_dir: String = "/opt/horovod/data".into(), Text(&check::DIRECTORY);
         /// Type of the key pair with which the containers reach each other.
         key_type: KeyType = KeyType::Rsa, Choice(&["rsa", "ed25519"]);
-        /// What starts the ranks; `--launcher` and the project's hvdctl.toml take precedence.
+        /// The launcher of the ranks; `--launcher` and the project's hvdctl.toml take precedence.
         launcher: LauncherName = LauncherName::Horovodrun, Choice(&["horovodrun", "torchrun", "mpirun", "env"]);
         /// Horovod's controller for `horovodrun`; `--controller` takes precedence.
         controller: Controller = Controller::Gloo, Choice(&["gloo", "mpi"]);
@@ -142,7 +142,7 @@ tables! {
         connection_idle as "connection_idle_s": Duration = Duration::from_secs(600), seconds(0, 86_400);
     }
 
-    /// What `bench` requires of the cluster; `[bench]` in the file.
+    /// The requirements of `bench` on the cluster; `[bench]` in the file.
     Bench, BENCH {
         /// The minimum bus bandwidth of allreduce, in GB/s (10⁹ bytes a second) as nccl-tests defines it, at the best
         /// size: `bench` and `verify` fail below it.
@@ -174,7 +174,7 @@ tables! {
         /// Directory that the login node and all other nodes share, for everything that hvdctl keeps there; otherwise
         /// .hvdctl in your home directory.
         state_dir: Option<String> = None, Text(&check::STATE_DIR);
-        /// What starts the ranks; otherwise that of the cluster.
+        /// The launcher of the ranks; otherwise that of the cluster.
         launcher: Option<LauncherName> = None, Choice(&["horovodrun", "torchrun", "mpirun", "env", "srun"]);
         /// Lines of bash that set up the environment of a job, like "module load CUDA". A login shell runs them when
         /// the job starts.
@@ -227,14 +227,14 @@ tables! {
         /// Public host key of the machine's own sshd: ssh accepts no other, even at first contact; otherwise the key
         /// that ssh knows.
         host_key: Option<String> = None, Text(&check::HOST_KEY);
-        /// Whether jobs are launched here; true for at most one node.
+        /// If true, jobs are launched here; true for at most one node.
         master: bool = false, Flag;
         ..
         /// Settings of the node's containers in addition to the image.
         container: Container
     }
 
-    /// What a node's containers have beside the image; fields of `[[node]]`, too.
+    /// The additions of a node's containers to the image; fields of `[[node]]`, too.
     Container, CONTAINER {
         /// Further directories and files of the node in the containers.
         mounts: Vec<container::Mount> = Vec::new(), List(&Mount);

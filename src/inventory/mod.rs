@@ -57,7 +57,7 @@ const MOST: u64 = 16 << 20;
 pub struct Inventory {
     /// Settings of the whole cluster; `[cluster]`.
     pub cluster: Cluster,
-    /// What `bench` requires; `[bench]`.
+    /// The requirements of `bench`; `[bench]`.
     pub bench: Bench,
     /// The pool that its nodes are published in; `[pool]`.
     pub pool: Option<Pool>,
@@ -74,7 +74,7 @@ pub struct Inventory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pull {
-    /// Where the node does not have it.
+    /// If the node does not have it.
     Missing,
     /// Each time, in case the registry has a newer one of the same name.
     Always,

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 /// A table of the file.
 pub(super) struct Section<'a> {
-    /// How messages name it: `cluster`.
+    /// Its name in messages: `cluster`.
     label: &'static str,
     /// Its heading, or the whole of an inline table.
     span: Range<usize>,
@@ -64,7 +64,7 @@ impl<'a> Section<'a> {
         self.table.is_empty()
     }
 
-    /// Where a field's value is, or else the table's heading.
+    /// Returns the place of a field's value, or else of the table's heading.
     pub(super) fn span(&self, name: &str) -> Range<usize> {
         self.value(name).map_or(self.span.clone(), Spanned::span)
     }
@@ -86,7 +86,7 @@ impl<'a> Section<'a> {
         self.report.at(self.span(name), format!("{}: {message}", self.path(name)));
     }
 
-    /// How messages name a field, also an unknown one.
+    /// Returns the name of a field in messages, also of an unknown one.
     fn path(&self, name: &str) -> String {
         let name = if NAME.check(name).is_ok() { name.to_owned() } else { quoted(name) };
         if self.label.is_empty() { name } else { format!("{}.{name}", self.label) }
@@ -140,7 +140,7 @@ pub(super) fn typed<T: DeserializeOwned>(values: Map<String, Value>) -> T {
     serde_json::from_value(Value::Object(values)).expect("the reader accepts what the types take")
 }
 
-/// What stands in the file.
+/// Returns a description of a value in the file.
 pub(super) fn found(value: &Spanned<DeValue<'_>>, report: &FaultReport<'_>) -> String {
     match value.get_ref() {
         DeValue::Array(_) => "an array".to_owned(),

@@ -87,7 +87,7 @@ mod tests {
 
     const DOCUMENT: &str = include_str!("../../docs/reference/inventory.md");
 
-    /// What begins the generated part of the page.
+    /// The line that begins the generated part of the page.
     const MARK: &str = "<!-- generated from src/inventory/fields.rs -->\n";
 
     fn parsed() -> Value {
@@ -113,7 +113,7 @@ mod tests {
         names
     }
 
-    /// Whether one of a property's alternatives accepts a value, as far as type, words, range and pattern say.
+    /// Returns true if one of a property's alternatives accepts a value, as far as type, words, range and pattern say.
     fn accepts(rules: &Value, value: &Value) -> bool {
         let alternatives = rules["anyOf"].as_array();
         let kind = match value {

@@ -1,4 +1,4 @@
-//! What concerns several nodes or fields at once: ranges, groups, and what does not fit together.
+//! Rules on several nodes or fields at once: ranges, groups, and values that contradict each other.
 
 use super::{Faults, Inventory};
 use std::path::Path;

@@ -40,7 +40,7 @@ pub struct Put {
     pub text: Secret,
 }
 
-/// What a node's key directory needs.
+/// The changes that a node's key directory needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Files to be written, new or with other content.
@@ -69,7 +69,7 @@ impl fmt::Display for WrongMode {
 }
 
 impl Changes {
-    /// Whether the directory is as it should be.
+    /// Returns true if the directory is as it should be.
     pub fn is_empty(&self) -> bool {
         self.puts.is_empty() && self.removes.is_empty() && self.repairs.is_empty()
     }

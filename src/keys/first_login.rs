@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 const FIRST_LOGIN: &str = include_str!("../scripts/access/first_login.sh");
 
-/// How long a password may take to be typed; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
+/// The time that a password may take to be typed; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
 const TYPING: Duration = Duration::from_secs(150);
 
 /// The hint where a key was installed and does not help.

@@ -39,12 +39,12 @@ const PUSH: &str = concat!(
 );
 const PUBLIC_KEY: &str = include_str!("../scripts/keys/public_key.sh");
 
-/// What was done on one node.
+/// The result of a push on one node.
 #[derive(Debug)]
 pub struct PushResult {
     /// Its name.
     pub node: String,
-    /// What was changed; empty when all was in place.
+    /// The changes that were made; empty if everything was in place.
     pub changes: Changes,
 }
 
@@ -68,7 +68,7 @@ pub struct KeyDistribution<'a> {
     pub inventory: &'a Inventory,
     /// The command's locks, cancellation and progress.
     pub session: &'a Session,
-    /// Where steps and messages are reported.
+    /// The events to which steps and messages are reported.
     pub events: &'a Events,
 }
 
@@ -149,7 +149,7 @@ impl KeyDistribution<'_> {
     /// Observes nodes for a push. Those whose directories other users can change have failed.
     ///
     /// # Errors
-    /// Why the command was cancelled.
+    /// The reason why the command was cancelled.
     pub async fn observe(&self, members: &[Member]) -> Result<NodeResults<(Member, Facts)>, Error> {
         let observing = each_node(members.to_vec(), self.events, async |member| {
             let reading = facts(self.cluster(), &member);

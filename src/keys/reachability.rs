@@ -30,7 +30,7 @@ pub struct TriedLogin {
     pub from: String,
     /// The node it went to.
     pub to: String,
-    /// Why it failed; null if it worked.
+    /// The reason why it failed; null if it worked.
     pub reason: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub struct TriedLogin {
 pub struct AbsentNode {
     /// The node.
     pub node: String,
-    /// What is wrong with its worker, and how to fix it.
+    /// The fault of its worker, and how to fix it.
     pub why: String,
 }
 
@@ -66,12 +66,12 @@ pub struct FailedLogins {
 }
 
 impl Matrix {
-    /// Whether everyone could log in everywhere.
+    /// Returns true if every node could log in to every other one.
     pub fn is_good(&self) -> bool {
         self.absent.is_empty() && self.pairs.iter().all(|pair| pair.reason.is_none())
     }
 
-    /// How many of the nodes that `node` tried it reached, and how many it tried.
+    /// Returns the number of nodes that `node` reached, and of those that it tried.
     pub fn reached(&self, node: &str) -> (usize, usize) {
         let tried = || self.pairs.iter().filter(|pair| pair.from == node);
         (tried().filter(|pair| pair.reason.is_none()).count(), tried().count())
@@ -117,7 +117,7 @@ impl Matrix {
         absent.chain(self.rows().into_iter().map(sentence)).collect()
     }
 
-    /// What to do about the first failure.
+    /// Returns a hint on the first failure.
     pub fn hint(&self, port: u16) -> Option<String> {
         self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| hint(reason, port))
     }

@@ -11,7 +11,7 @@ use crate::node::facts::Facts;
 
 /// The keys of nodes.
 pub struct KeysObservation {
-    /// What is right and wrong with them.
+    /// The report on them.
     pub report: KeyReport,
     /// The nodes whose engines answered, for the logins between their workers.
     pub workers: Vec<ObservedNode>,

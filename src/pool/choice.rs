@@ -1,4 +1,4 @@
-//! Which nodes of a pool are one job's: of one kind, near each other, and the best of these.
+//! The choice of the nodes of a pool for one job: of one kind, near each other, and the best of these.
 
 use crate::model::grade::{Grade, NodeKind};
 use crate::text::units::count;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// How far nodes are from each other: the longest round trip between two of them.
+/// The distance between nodes: the longest round trip between two of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Distance {
@@ -49,13 +49,13 @@ impl fmt::Display for Distance {
 pub struct Candidate {
     /// The owner's name for it.
     pub name: String,
-    /// Whose it is. What different owners say of each other is not believed.
+    /// Its owner. Claims of different owners about each other are not believed.
     pub owner: String,
-    /// Whether it may be the master, which gets the cluster's private key.
+    /// Set if it may be the master, which gets the cluster's private key.
     pub may_be_master: bool,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// How good it is, as its owner says.
+    /// Its grade, as its owner says.
     pub grade: Grade,
     /// The score behind that, from 0 to 1.
     pub score: Option<f64>,
@@ -124,13 +124,13 @@ pub struct NodeGroup {
     pub nodes: Vec<usize>,
     /// Their slots.
     pub slots: u32,
-    /// How far they are from each other.
+    /// Their distance from each other.
     pub distance: Distance,
     /// The longest round trip between two of them; zero for a single node.
     pub longest: Duration,
 }
 
-/// Why there is no group.
+/// The reason why there is no group.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PoolShortage {
     /// No node may be the master.
@@ -211,7 +211,7 @@ pub fn milliseconds(time: Duration) -> String {
     format!("{:.2} ms", time.as_secs_f64() * 1000.0)
 }
 
-/// What is looked for around a node.
+/// A search for nodes near a given one.
 struct Search<'a> {
     candidates: &'a [Candidate],
     /// The round trips between each two candidates.

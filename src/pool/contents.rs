@@ -19,7 +19,7 @@ const LARGEST_SIGNERS: u64 = 1 << 20;
 pub struct PoolContents {
     /// Its files, valid ones first.
     pub files: Vec<PoolFile>,
-    /// Whether it has more than are read.
+    /// Set if it has more files than are read.
     pub is_cut: bool,
     /// Its members.
     pub signers: AllowedSigners,

@@ -30,14 +30,14 @@ pub struct PoolDirectory<'a> {
     pub path: &'a str,
 }
 
-/// What is in a pool.
+/// The files of a pool.
 #[derive(Debug, Default, PartialEq)]
 pub struct Listing {
     /// The name and the content of each file that was read.
     pub files: Vec<(String, Vec<u8>)>,
     /// The files that were not read.
     pub unread: Vec<PoolFile>,
-    /// Whether there are more files than are read.
+    /// Set if there are more files than are read.
     pub is_cut: bool,
 }
 

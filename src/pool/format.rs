@@ -1,4 +1,4 @@
-//! What an owner publishes of a node: the text that is signed, and the name of its file.
+//! The publication of a node by its owner: the text that is signed, and the name of its file.
 
 use crate::inventory::{GPU, Gpus, HOST, HOST_KEY, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule};
 use crate::model::grade::{Grade, NodeKind};
@@ -43,13 +43,13 @@ pub struct PoolNode {
     pub host_key: Option<String>,
     /// Its address on the network between the nodes of its cluster, if the owner's inventory has one.
     pub address: Option<IpAddr>,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// How good it is.
+    /// Its grade.
     pub grade: Grade,
     /// The score behind the grade, from 0 to 1; null if it is new.
     pub score: Option<f64>,
-    /// How many recorded checks, benchmarks and jobs the grade rests on.
+    /// The number of recorded checks, benchmarks and jobs on which the grade is based.
     pub evidence: u32,
     /// Most ranks of one job.
     pub slots: u32,
@@ -67,7 +67,7 @@ impl PoolNode {
     /// Reads the text of a file. Every value that it returns is safe in a terminal, a file's name and an inventory.
     ///
     /// # Errors
-    /// Why it is no node.
+    /// The reason why it is no node.
     pub fn parse(text: &str) -> Result<PoolNode, String> {
         #[derive(Deserialize)]
         struct Version {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The most characters of a cluster's name, so that the names of its containers are not too long.
 const LONGEST_NAME: usize = 40;
-/// How many hexadecimal digits at its end tell it from that of another operator.
+/// The number of hexadecimal digits at its end that tell it from the name of another operator.
 const HASH: usize = 8;
 /// Ports of the workers' sshd, apart from that of the owners' own workers.
 const PORTS: std::ops::Range<u16> = 12_346..13_346;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long `ssh-keygen` may take, with a passphrase to type.
+/// The time that `ssh-keygen` may take, with a passphrase to type.
 const TYPING: Duration = Duration::from_secs(150);
 
 /// A key that `ssh-keygen` signs with.

@@ -18,10 +18,10 @@ use serde::Serialize;
 use ssh_key::PublicKey;
 use std::fs;
 
-/// Why a node of an older hvdctl is not picked.
+/// The reason why a node of an older hvdctl is not picked.
 pub const NO_HOST_KEY: &str = "no ssh host key; publish it again with a newer hvdctl";
 
-/// What is asked of a pool.
+/// A request for nodes of a pool.
 #[derive(Clone, Copy)]
 pub struct PickRequest<'a> {
     /// The number of ranks.
@@ -39,7 +39,7 @@ pub struct LeftOutCandidate {
     pub owner: String,
     /// The owner's name for it.
     pub node: String,
-    /// Why.
+    /// The reason why it was left out.
     pub reason: String,
 }
 
@@ -55,7 +55,7 @@ pub struct PoolChoice<'a> {
     pub name: String,
     /// The owner that the operator is, if it is known.
     pub own: Option<String>,
-    /// Which of the reached nodes it is, and how far they are from each other.
+    /// The group of reached nodes that was chosen, and its distance.
     pub group: NodeGroup,
     /// The nodes of the group, in its order.
     pub nodes: Vec<MeasuredNode<'a>>,
@@ -63,10 +63,10 @@ pub struct PoolChoice<'a> {
     pub left_out: Vec<LeftOutCandidate>,
 }
 
-/// Who this operator is among the members.
+/// The identity of this operator among the members.
 struct Own {
     owner: Result<String, String>,
-    /// What no other member has.
+    /// A text that is unique to this operator.
     identity: String,
 }
 
@@ -88,7 +88,7 @@ impl Own {
     }
 }
 
-/// Which nodes may be the master.
+/// The nodes that may be the master.
 struct Masters<'a> {
     owner: Option<&'a str>,
     /// The only one of the owner's.
@@ -96,10 +96,10 @@ struct Masters<'a> {
 }
 
 impl<'a> Masters<'a> {
-    /// Those of this operator, or the named node.
+    /// Returns the nodes of this operator, or the named node.
     ///
     /// # Errors
-    /// If there is no such node.
+    /// If there is no node with that name.
     fn of(named: Option<&'a str>, own: &'a Own, nodes: &[&'a PoolNode]) -> Result<Masters<'a>, Error> {
         // a name without an owner is that of one's own node: another member may publish the same name
         let own = own.owner.as_deref().ok();

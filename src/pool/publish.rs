@@ -23,10 +23,10 @@ use crate::transport::ssh::Destination;
 use ssh_key::PublicKey;
 use std::collections::BTreeMap;
 
-/// What a failed publication of a node is called in messages.
+/// The name of the operation in messages about a failed publication.
 const PUBLISH: &str = "publish it";
 
-/// How an owner signs.
+/// A publisher that signs an owner's nodes.
 pub struct Publisher {
     pool: Pool,
     key: Key,
@@ -35,14 +35,14 @@ pub struct Publisher {
     cluster: String,
 }
 
-/// What was published.
+/// The result of a publication.
 #[derive(Default)]
 pub struct Publication {
     /// The name of each node's file.
     pub files: BTreeMap<String, String>,
     /// The nodes that could not be published, for which there are warnings.
     pub unpublished: Vec<String>,
-    /// What is shown.
+    /// The text that is shown.
     pub text: String,
 }
 
@@ -50,9 +50,9 @@ pub struct Publication {
 pub struct Submission<'a> {
     /// The node.
     pub node: &'a Node,
-    /// What was observed of it.
+    /// Its observed facts.
     pub facts: &'a Facts,
-    /// How good it is.
+    /// Its grade.
     pub grade: &'a NodeGrade,
 }
 

@@ -8,14 +8,14 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
 const SCRIPT: &str = include_str!("../scripts/pool/round_trips.sh");
-/// What the program prints instead of a time if there was no time to try.
+/// The text that the program prints instead of a time if there was no time to try.
 const UNTRIED: &str = "?";
 const PROGRAM: &str = include_str!("../scripts/pool/round_trips.py");
 
-/// What the script prints on a node without Python.
+/// The message that the script prints on a node without Python.
 pub const NO_PYTHON: &str = "there is no python3";
 
-/// How often this machine measures, and how long it waits each time; as the program of the nodes.
+/// The number of measurements by this machine, and the time that it waits each time; as in the program of the nodes.
 const TRIES: usize = 2;
 const LIMIT: Duration = Duration::from_secs(3);
 

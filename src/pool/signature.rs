@@ -5,7 +5,8 @@ use crate::text::public_key;
 use ssh_key::public::KeyData;
 use ssh_key::{HashAlg, LineEnding, PrivateKey, SshSig};
 
-/// What the signatures are for, so that none for something else passes for one of these (ssh-keygen(1), `-n`).
+/// The namespace of the signatures, so that a signature for another purpose is not accepted as one of these
+/// (ssh-keygen(1), `-n`).
 pub const NAMESPACE: &str = "hvdctl-pool";
 
 /// The first line of a signature.
@@ -17,7 +18,7 @@ const BEGIN_KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----";
 /// An owner's private key.
 pub struct SigningKey(PrivateKey);
 
-/// Why hvdctl cannot sign with a private key itself.
+/// A reason why hvdctl cannot sign with a private key itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SigningKeyFault {
     /// It needs a passphrase. This is its public half.
@@ -32,7 +33,7 @@ impl SigningKey {
     /// Reads a private key in OpenSSH's format.
     ///
     /// # Errors
-    /// Why it cannot sign.
+    /// The reason why it cannot sign.
     pub fn parse(text: &str) -> Result<SigningKey, SigningKeyFault> {
         let text = text.trim_start();
         // the crate also refuses what it was built without

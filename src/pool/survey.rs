@@ -1,4 +1,5 @@
-//! Which nodes of a pool are their owners' and let this operator log in, and the round trips between them.
+//! The survey of a pool: the nodes that are their owners' and let this operator log in, and the round trips between
+//! them.
 
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::fleet::Fleet;
@@ -21,10 +22,10 @@ use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-/// How long a name may take to be resolved.
+/// The time that the resolution of a name may take.
 const RESOLUTION: Duration = Duration::from_secs(5);
 
-/// Where round trips of a node are measured.
+/// The place from which round trips of a node are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MeasuringPoint {
@@ -37,7 +38,7 @@ pub enum MeasuringPoint {
 /// A node as a member has published it.
 #[derive(Clone, Copy)]
 pub struct PublishedNode<'a> {
-    /// What was published.
+    /// The node as it was published.
     pub node: &'a PoolNode,
     /// The key that has signed it.
     pub key: &'a KeyData,
@@ -46,35 +47,35 @@ pub struct PublishedNode<'a> {
 /// A node that is its owner's.
 #[derive(Clone)]
 pub struct MeasuredNode<'a> {
-    /// What was published.
+    /// The node as it was published.
     pub node: &'a PoolNode,
-    /// Where its round trips were measured.
+    /// The place from which its round trips were measured.
     pub measured_from: MeasuringPoint,
 }
 
-/// Who asks, and how.
+/// The operator and the connections of a survey.
 #[derive(Clone, Copy)]
 pub struct Surveyor<'a> {
     /// The owner that this operator is.
     pub own: Option<&'a str>,
     /// The login on the nodes of others, if it is not that of the ssh configuration.
     pub user: Option<&'a str>,
-    /// What has the settings of the cluster.
+    /// The nodes and settings of the command.
     pub target: &'a Target,
     /// The connections.
     pub fleet: &'a Fleet,
-    /// Where progress is shown.
+    /// The events to which progress is reported.
     pub events: &'a Events,
 }
 
-/// What was found out about the candidates.
+/// The result of a survey of the candidates.
 #[derive(Default)]
 pub struct Survey<'a> {
     /// The nodes that can be used.
     pub reached: Vec<MeasuredNode<'a>>,
     /// The others, and why.
     pub left_out: Vec<(&'a PoolNode, String)>,
-    /// Those between the reached ones, by their places.
+    /// The round trips between the reached nodes, by their indices.
     pub round_trips: RoundTrips,
 }
 

@@ -1,4 +1,4 @@
-//! What a file of a pool is worth: whether it is what a member has published, and lately.
+//! The verification of a pool's files: a valid file was published by a member, and not too long ago.
 
 use super::format::{LARGEST_FILE, PoolNode};
 use super::signature;
@@ -12,10 +12,10 @@ use ssh_key::PublicKey;
 use ssh_key::public::KeyData;
 use std::fmt;
 
-/// How far clocks may differ, in seconds: a file is not from the future for less.
+/// The difference between clocks that is tolerated, in seconds: a file that is ahead by less is not from the future.
 const CLOCK_TOLERANCE: u64 = 300;
 
-/// What a file is.
+/// The state of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FileState {
@@ -54,9 +54,9 @@ impl fmt::Display for FileState {
 pub struct PoolFile {
     /// Its name, safe for a terminal.
     pub name: String,
-    /// What it is.
+    /// Its state.
     pub state: FileState,
-    /// Why it is not valid; empty if it is.
+    /// The reason why it is not valid; empty if it is.
     pub reason: String,
     /// The node that its owner has signed; `None` if nothing in it can be believed.
     pub node: Option<PoolNode>,

@@ -9,7 +9,7 @@ pub struct Described {
     pub name: String,
     /// The shortest command line.
     line: String,
-    /// Whether it has the option `--wait`.
+    /// Set if it has the option `--wait`.
     waits: bool,
     pub description: Description,
 }
@@ -187,7 +187,7 @@ fn the_end_of_the_help_names_the_same_commands_and_codes() {
     }
 }
 
-/// What needs an inventory does so with all of its subcommands: the help names only their common part.
+/// A command that needs an inventory needs it with all of its subcommands: the help names only their common part.
 #[test]
 fn subcommands_need_an_inventory_alike() {
     let all = all();

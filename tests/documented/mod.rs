@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 pub struct Fields {
     /// The schema of each field by its name; several where a name comes from several flattened types.
     pub schemas: Vec<(String, Value)>,
-    /// Those that are always there.
+    /// The fields that are always present.
     pub required: Vec<String>,
 }
 

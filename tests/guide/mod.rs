@@ -24,7 +24,7 @@ pub enum Step {
     Skipped { line: usize, first: String, reason: String },
 }
 
-/// What a step printed, and its exit code; none if it did not end.
+/// The output of a step, and its exit code; `None` if it did not end.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub output: String,
@@ -35,7 +35,7 @@ pub struct Outcome {
 ///
 /// # Errors
 ///
-/// What is no valid block, with its line.
+/// The block that is not valid, with its line.
 pub fn steps(markdown: &str) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let (mut codes, mut reason) = (None, None);
@@ -131,7 +131,7 @@ impl Block<'_> {
     }
 }
 
-/// Whether a comment is the path of a file, and nothing else.
+/// Returns true if a comment is the path of a file, and nothing else.
 fn is_path(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     text.chars().all(plain) && (text.contains('.') || text.ends_with("Dockerfile")) && !text.starts_with(['/', '.'])
@@ -172,7 +172,7 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// What each step of a script has printed, as far as it came.
+/// Returns the outcome of each step of a script that was run, as far as it came.
 pub fn outcomes(output: &str) -> Vec<Outcome> {
     let (begin, end) = (format!("{MARK} begin\n"), format!("{MARK} end "));
     let parts = output.split(&begin).skip(1);
@@ -288,7 +288,7 @@ fn shape(line: &str) -> String {
     text
 }
 
-/// Whether lines match, where a line `…` stands for any number of them.
+/// Returns true if lines match, where a line `…` stands for any number of them.
 fn lines_match(expected: &[String], printed: &[String]) -> bool {
     match expected.split_first() {
         None => printed.is_empty(),
@@ -299,7 +299,7 @@ fn lines_match(expected: &[String], printed: &[String]) -> bool {
     }
 }
 
-/// Whether a line matches, where `…` stands for any text.
+/// Returns true if a line matches, where `…` stands for any text.
 fn line_matches(expected: &str, line: &str) -> bool {
     let mut pieces = expected.split('…');
     let Some(mut rest) = line.strip_prefix(pieces.next().unwrap_or_default()) else { return false };

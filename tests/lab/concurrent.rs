@@ -29,7 +29,7 @@ fn job(lab: &Lab, name: &str) -> Value {
     jobs.iter().find(|job| job["name"] == name).unwrap_or_else(|| panic!("no {name} in {document:#}")).clone()
 }
 
-/// How many jobs are "many".
+/// The number of jobs that count as "many".
 const MANY: usize = if FULL { 10 } else { 3 };
 
 /// Asserts that nothing of many jobs is left but their records, which say this of them, in any order.
@@ -168,7 +168,7 @@ fn a_gpu_is_allocated_to_one_job_and_its_ranks_see_no_other() {
     no_job_is_left();
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

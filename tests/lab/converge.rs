@@ -21,7 +21,7 @@ fn id_of_any(node: &str) -> String {
 /// A rank that saves a checkpoint at SIGTERM.
 const SAVES: &str = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.2; done";
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

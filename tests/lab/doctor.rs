@@ -260,7 +260,8 @@ fn keys_that_were_changed_are_pushed_with_fix() {
     assert_eq!(on("node2", "stat -c %a /opt/horovod/ssh/authorized_keys"), "600\n");
 }
 
-/// What tests without a lab prove as well, and rare corners of real machines (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, and of rare corners of real machines (`scripts/test
+/// --full`).
 mod full {
     use super::*;
 

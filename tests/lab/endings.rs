@@ -279,7 +279,7 @@ fn a_worker_dies_during_a_job() {
     }
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

@@ -33,7 +33,7 @@ fn a_worker_that_has_lost_its_gpus_is_replaced_before_ranks_start() {
     assert!(!done.out.contains("started"), "{}", done.out);
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
     use crate::state::IMAGE;

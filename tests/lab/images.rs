@@ -73,7 +73,7 @@ pub fn without_image() {
     }
 }
 
-/// What a push may leave on a node: other names of the image, and ports that lead to the operator.
+/// Returns traces of a push on a node: other names of the image, and ports that lead to the operator.
 fn left_by_pushes(node: &str) -> String {
     on(
         node,

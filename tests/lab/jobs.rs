@@ -196,7 +196,7 @@ fn an_operator_reattaches_after_a_network_failure() {
     assert!(job["reason"].as_str().unwrap().starts_with("its launcher's node node1 does not answer: "), "{job}");
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

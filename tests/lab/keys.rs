@@ -315,7 +315,7 @@ fn the_state_of_every_nodes_keys() {
     lab.hvdctl(&["down"]).code(0);
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

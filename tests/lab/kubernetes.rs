@@ -1,4 +1,4 @@
-//! What the pods of an exported MPIJob run, in a container of a node: nothing else here is like a cluster.
+//! The programs of an exported MPIJob's pods, run in a container of a node: nothing else here is like a cluster.
 
 use crate::images::STRANGE;
 use crate::state::{Lab, Restore, node_sh, on};

@@ -299,7 +299,8 @@ while not os.path.exists('/tmp/goes-on'):
     assert_eq!(on("node2", &format!("ls {directory}/env.json 2>/dev/null || :")), "");
 }
 
-/// What tests without a lab prove as well, and rare corners of real machines (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, and of rare corners of real machines (`scripts/test
+/// --full`).
 mod full {
     use super::*;
 

@@ -84,9 +84,9 @@ struct Step {
     args: &'static [&'static str],
     says: &'static str,
     program: &'static str,
-    /// What is among the program's arguments then.
+    /// A text among the program's arguments at that time.
     argument: &'static str,
-    /// Whether it changes the node, and so is finished before an interrupted hvdctl ends.
+    /// Set if it changes the node, and so is finished before an interrupted hvdctl ends.
     changes: bool,
 }
 
@@ -197,7 +197,7 @@ fn interrupted_at_any_step_nothing_is_left_and_the_next_one_finishes() {
     }
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

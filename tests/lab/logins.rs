@@ -290,7 +290,7 @@ fn on_a_terminal_one_question_serves_all_nodes() {
     nothing_is_there();
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

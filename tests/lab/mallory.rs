@@ -1,6 +1,7 @@
-//! What a stranger can do with all that is hvdctl's: a user `mallory` of the nodes without any right, a user of the
-//! operator's machine, the ranks of another job, and those of another cluster's job. `mallory.py` tries it while hvdctl
-//! works; what succeeds must be in the table of docs/reference/security.md, and all that is in the table must succeed.
+//! The attacks of a stranger on everything that is hvdctl's: a user `mallory` of the nodes without any right, a user of
+//! the operator's machine, the ranks of another job, and those of another cluster's job. `mallory.py` tries it while
+//! hvdctl works; every attack that succeeds must be in the table of docs/reference/security.md, and everything in the
+//! table must succeed.
 
 use crate::images::{PUSHED, build, relays, without_image};
 use crate::pool::node_command;
@@ -32,7 +33,7 @@ const NOBODY: u32 = 65534;
 /// The variable of the processes of this test on the operator's machine.
 const MARK: &str = "HVDCTL_TEST_MALLORY";
 
-/// What is called differently in each run, and its name in the table.
+/// Names that differ in each run, and their names in the table.
 pub const NAMES: [(&str, &str); 12] = [
     (r"\d{8}-\d{6}-[0-9a-f]{4}", "ID"),
     (r"@(lab|other)\b", "@CLUSTER"),
@@ -228,8 +229,8 @@ impl Operator {
         Running::start(self.command(args), &[])
     }
 
-    /// What an inventory that a stranger has put where all users may write does to the operator who works there: it
-    /// chooses the machines on which hvdctl logs in, with the operator's agent, password and project.
+    /// Returns a line of the table if the operator's hvdctl uses an inventory that a stranger has put where all users may
+    /// write: it chooses the machines on which hvdctl logs in, with the operator's agent, password and project.
     fn in_a_strangers_directory(&self) -> Option<String> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         listener.set_nonblocking(true).unwrap();

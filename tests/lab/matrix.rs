@@ -186,7 +186,7 @@ fn an_idle_rank_is_named_even_if_no_other_waits() {
     no_job_is_left();
 }
 
-/// How many lines each rank writes.
+/// The number of lines that each rank writes.
 const LINES: usize = if FULL { 50_000 } else { 10_000 };
 
 #[track_caller]
@@ -249,7 +249,7 @@ time.sleep(4)";
     no_job_is_left();
 }
 
-/// What tests without a lab prove as well, or another one here in part (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, or another one here in part (`scripts/test --full`).
 mod full {
     use super::*;
 

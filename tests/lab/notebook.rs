@@ -10,8 +10,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::SystemTime;
 
-/// What `python3 -m jupyterlab` runs. It reads the configuration that hvdctl writes, and a request to /cell runs its body. hvdctl gives
-/// it another token as it does with JupyterLab's server.
+/// The program that `python3 -m jupyterlab` runs. It reads the configuration that hvdctl writes, and a request to /cell
+/// runs its body. hvdctl gives it another token as it does with JupyterLab's server.
 const JUPYTERLAB: &str = r#"
 import http.server, json, os, socket, socketserver, subprocess, sys, types
 config = json.load(open(sys.argv[1].split("=", 1)[1]))["ServerApp"]

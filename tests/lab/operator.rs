@@ -130,7 +130,7 @@ impl Operator {
         run(self.command(args), s(240))
     }
 
-    /// The same with a file for its standard input, opened so that a pipe never comes to its end.
+    /// Runs hvdctl with a file as its standard input, opened so that a pipe never comes to its end.
     #[track_caller]
     pub fn hvdctl_reading(&self, file: &Path, args: &[&str]) -> Done {
         let inner = self.command(args);
@@ -235,7 +235,7 @@ pub fn needle(password: &str) -> String {
     word
 }
 
-/// How many wrong passwords sudo was given on a node, by its own log.
+/// Returns the number of wrong passwords that sudo was given on a node, by its own log.
 #[track_caller]
 pub fn wrong_passwords(node: &str) -> u32 {
     let log = on(node, "cat /var/log/sudo.log 2>/dev/null || :");

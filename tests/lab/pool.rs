@@ -20,7 +20,7 @@ pub const NODES: [&str; 2] = ["node1", "node2"];
 /// The third node, which only one pair has.
 pub const THIRD: &str = "node3";
 
-/// How long a test waits for a free pair.
+/// The time for which a test waits for a free pair.
 const WAIT: Duration = s(3600);
 
 /// A pair that only this test uses. Dropping it releases the lock file.
@@ -93,7 +93,7 @@ impl Pair {
         Pair::check_out_with(&NODES)
     }
 
-    /// The same with these nodes at least.
+    /// Waits for a pair that has at least these nodes.
     #[track_caller]
     pub fn check_out_with(nodes: &[&str]) -> Pair {
         let has_all = |config: &str| nodes.iter().all(|node| config.lines().any(|line| line == format!("Host {node}")));
@@ -209,7 +209,7 @@ pub fn node_sh(node: &str, script: &str, args: &[&str]) -> Done {
     run(node_command(node, &[&["sh", "-c", script, "sh"], args].concat()), s(60))
 }
 
-/// The same on both nodes at once.
+/// Runs a shell script as root on both nodes at once.
 #[track_caller]
 pub fn both_sh(script: &str, args: &[&str]) -> [Done; 2] {
     let argv = [&["sh", "-c", script, "sh"], args].concat();

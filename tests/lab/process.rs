@@ -115,7 +115,7 @@ impl Running {
         String::from_utf8_lossy(&self.err.lock().unwrap()).into_owned()
     }
 
-    /// Whether it still runs.
+    /// Returns true if it still runs.
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }

@@ -206,7 +206,8 @@ import lazy";
     assert_eq!(id_of("node2", "hworker"), worker);
 }
 
-/// What tests without a lab prove as well, and rare corners of real machines (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, and of rare corners of real machines (`scripts/test
+/// --full`).
 mod full {
     use super::*;
 

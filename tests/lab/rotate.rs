@@ -135,7 +135,7 @@ fn no_part_of_the_new_key_is_ever_an_argument() {
     }
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

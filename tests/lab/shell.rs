@@ -102,7 +102,7 @@ impl Drop for Typed {
     }
 }
 
-/// Whether a program runs on a node.
+/// Returns true if a program runs on a node.
 fn runs(node: &str, words: &str) -> bool {
     on(node, &format!("pgrep -fc '^[{}]{}$'; :", &words[..1], &words[1..])).trim() != "0"
 }
@@ -179,7 +179,8 @@ fn a_shell_is_on_a_real_terminal_and_leaves_nothing() {
     assert!(eventually(s(60), || ours("node1") == "hworker running\n"), "{}", ours("node1"));
 }
 
-/// What tests without a lab prove as well, and rare corners of real machines (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, and of rare corners of real machines (`scripts/test
+/// --full`).
 mod full {
     use super::*;
 

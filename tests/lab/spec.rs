@@ -174,7 +174,8 @@ fn an_image_that_a_node_lacks_comes_from_its_registry() {
     assert_eq!(NODES.map(id), ["", ""]);
 }
 
-/// What tests without a lab prove as well, and rare corners of real machines (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, and of rare corners of real machines (`scripts/test
+/// --full`).
 mod full {
     use super::*;
 

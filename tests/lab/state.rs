@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whether this is `scripts/test --full`. It is known when the tests are compiled.
+/// Set under `scripts/test --full`. It is known when the tests are compiled.
 pub const FULL: bool = option_env!("HVDCTL_TEST_FULL").is_some();
 
 /// The image on the nodes: the full one with `scripts/test --full`, else the quick one.
@@ -46,7 +46,8 @@ impl Lab {
         lab
     }
 
-    /// The same with Ed25519 keys, for tests that are not about keys: an RSA pair takes a debug build many seconds.
+    /// Two nodes without anything of hvdctl, and Ed25519 keys, for tests that are not about keys: an RSA pair takes a
+    /// debug build many seconds.
     #[track_caller]
     pub fn empty() -> Lab {
         let lab = Lab::check_out(ED25519);
@@ -88,7 +89,7 @@ impl Lab {
         lab
     }
 
-    /// The same with a third node.
+    /// Three nodes up with another image.
     #[track_caller]
     pub fn three_up(image: &str) -> Lab {
         let lab = Lab::of(Pair::check_out_with(&[NODES[0], NODES[1], THIRD]), ED25519);
@@ -208,7 +209,7 @@ pub fn hvdctl_in(dir: &Path) -> Command {
     command
 }
 
-/// What a shell script prints on a node, where it succeeds.
+/// Runs a shell script on a node, and returns its output if it succeeds.
 #[track_caller]
 pub fn on(node: &str, script: &str) -> String {
     node_sh(node, script, &[]).ok()

@@ -15,7 +15,7 @@ fn document(lab: &Lab, code: i32) -> Value {
     serde_json::from_str(&done.out).unwrap_or_else(|e| panic!("{e}\n{}", done.out))
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

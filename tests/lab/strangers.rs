@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
-/// What nobody but a job may read: in a file for `--env-file`, and in the start-up file of a login.
+/// Secrets that only a job may read: in a file for `--env-file`, and in the start-up file of a login.
 const SECRETS: [&str; 2] = ["of-the-file", "of-the-login"];
 
 /// A file with the first secret.
@@ -52,7 +52,7 @@ wait
 /// Waits for the file `go` in the directory of its job.
 const WAITS: &str = "echo ready; while [ ! -e /opt/horovod/jobs/$HVDCTL_JOB/go ]; do sleep 0.1; done";
 
-/// What root of node2 gets on node1 by the queue.
+/// Returns the access that root of node2 gains on node1 by the queue.
 fn root_of_another_node() -> BTreeSet<String> {
     let names = [&NAMES[..], &[(r"^(/opt/horovod/(jobs|slurm@CLUSTER))/(?!munge\.key).*", r"\1/…")]].concat();
     let settings = json!({
@@ -75,7 +75,7 @@ for key in $(grep -rl 'PRIVATE KEY' /opt /etc/ssh /root /home /run /tmp /var/tmp
 done
 :"#;
 
-/// Whether root of node2 finds a key for node1 or its worker.
+/// Returns true if root of node2 finds a key for node1 or its worker.
 fn logs_in() -> bool {
     let done = node_sh("node2", LOG_IN, &[&address("node1")]).code(0);
     assert!(done.out.contains("tried /opt/horovod/ssh/ssh_host_ed25519_key"), "it finds no key: {}", done.out);
@@ -87,7 +87,7 @@ fn slurm_of_another_node(command: &str) -> bool {
     node_sh("node2", &format!("docker exec hslurm {command}"), &[]).code == 0
 }
 
-/// Why node1 takes no jobs, by Slurm.
+/// Returns the reason why node1 takes no jobs, by Slurm.
 fn reason(lab: &Lab) -> String {
     let document: Value = serde_json::from_str(&lab.hvdctl(&["--json", "slurm", "status"]).ok()).unwrap();
     let nodes = document["nodes"].as_array().unwrap();
@@ -95,7 +95,8 @@ fn reason(lab: &Lab) -> String {
     node["reason"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Whether root of node2 still commands the queue when node2 is no longer in the inventory. Nobody has removed what it has.
+/// Returns true if root of node2 still commands the queue when node2 is no longer in the inventory. Its files and
+/// containers have not been removed.
 fn drains_after_it_left(lab: &Lab) -> bool {
     let both = fs::read_to_string(lab.inventory()).unwrap();
     fs::write(lab.inventory(), &both[..both.rfind("[[node]]").unwrap()]).unwrap();
@@ -184,7 +185,7 @@ fn a_stranger_gets_only_what_is_listed_of_a_queue() {
     no_job_is_left();
 }
 
-/// Where a login of a node finds horovodrun and what that imports.
+/// The directory in which a login of a node finds horovodrun and its imports.
 const PACKAGES: &str = "/opt/hvdctl-test/horovod";
 
 /// Horovod of the image on a node without containers of its own, for the login `plain`, whose start-up file has a secret;

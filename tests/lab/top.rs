@@ -17,7 +17,7 @@ time.sleep(1)
 os.close(ours)
 print(child.wait(60))";
 
-/// What is on the terminal: only cells that differ are written to it.
+/// Returns the contents of the terminal: only cells that differ are written to it.
 fn shown(top: &Typed) -> String {
     let mut terminal = vt100::Parser::new(24, 80, 0);
     terminal.process(top.text().as_bytes());

@@ -48,7 +48,7 @@ fn the_error_of_a_node_is_shown_with_a_hint() {
     lab.hvdctl(&["up"]).code(0);
 }
 
-/// What tests without a lab prove as well, here once more on real nodes (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
 

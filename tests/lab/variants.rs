@@ -22,7 +22,7 @@ pub const TRAININGS: [(&str, &[&str], &str); 6] = [
     ("mpi_pi", &["--launcher", "srun"], "[0 node1] pi is about 3.1415926536"),
 ];
 
-/// What a user does with the two nodes of a cluster, with the steps that failed.
+/// The steps of a user with the two nodes of a cluster, and those that failed.
 pub struct Steps<'a> {
     variant: &'a str,
     dir: &'a Path,

@@ -83,7 +83,8 @@ fn a_host_key_that_is_not_the_pinned_one_is_found_before_a_launch() {
     lab.hvdctl(&["verify", "--mpi"]).code(0);
 }
 
-/// What tests without a lab prove as well, and rare corners of real machines (`scripts/test --full`).
+/// Tests of behaviour that other tests prove without a lab, and of rare corners of real machines (`scripts/test
+/// --full`).
 mod full {
     use super::*;
 

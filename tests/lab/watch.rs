@@ -43,7 +43,7 @@ impl Watcher {
         Watcher::start_every(Duration::ZERO, node, directories)
     }
 
-    /// The same with a pause between two passes, for longer-lived processes: a pass takes much of a processor's time.
+    /// Starts it with a pause between two passes, for longer-lived processes: a pass takes much of a processor's time.
     #[track_caller]
     pub fn start_every(pause: Duration, node: Option<&str>, directories: &[&str]) -> Watcher {
         let mut command = match node {
@@ -86,7 +86,7 @@ impl Watcher {
     }
 }
 
-/// Whether these bytes have those in them.
+/// Returns true if these bytes contain the text.
 pub fn has(haystack: &[u8], needle: &str) -> bool {
     haystack.windows(needle.len()).any(|w| w == needle.as_bytes())
 }

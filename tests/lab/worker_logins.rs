@@ -1,4 +1,4 @@
-//! Where the workers listen, and whether they can log in to each other: every fault with the reason that ssh gave.
+//! The logins between workers, and the addresses on which they listen: every fault with the reason that ssh gave.
 
 use crate::pool::node_command;
 use crate::process::{Done, Running, eventually, s};
@@ -7,7 +7,7 @@ use crate::watch::{Watcher, has};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What listens on the workers' port of a node.
+/// Returns the listeners on the workers' port of a node.
 fn listeners(node: &str) -> String {
     on(node, "ss -Hltn 'sport = :12345' | awk '{ print $4 }'")
 }

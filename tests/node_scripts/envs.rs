@@ -71,7 +71,7 @@ fn source(scripts: &[&str]) -> String {
     scripts.iter().map(|script| fs::read_to_string(Path::new(SCRIPTS).join(script)).unwrap()).collect()
 }
 
-/// What is asked for.
+/// A request for a virtualenv.
 struct Asked<'a> {
     shell: &'a str,
     requirements: &'a str,
@@ -138,13 +138,13 @@ impl Machine {
         fs::read_dir(self.path("state/env/.builds")).map_or(0, Iterator::count)
     }
 
-    /// What pip or uv was called with for the virtualenv.
+    /// Returns the arguments with which pip or uv was called for the virtualenv.
     fn called(&self) -> String {
         fs::read_to_string(self.path("state/env/default/called")).unwrap_or_default()
     }
 }
 
-/// What stands for the hash of requirements.
+/// Returns a stand-in for the hash of requirements.
 fn hash(requirements: &str) -> String {
     let number = requirements.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     format!("{number:016x}").chars().rev().collect()
@@ -291,7 +291,7 @@ fn what_fails_or_is_cut_off_leaves_the_earlier_one() {
     }
 }
 
-/// How many builds pip or uv was called for.
+/// Returns the number of builds for which pip or uv was called.
 fn calls(machine: &Machine) -> usize {
     let builds = fs::read_dir(machine.path("state/env/.builds")).unwrap();
     builds.filter(|build| build.as_ref().unwrap().path().join("called").exists()).count()

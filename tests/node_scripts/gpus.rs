@@ -1,4 +1,4 @@
-//! What a node says of its GPUs.
+//! The reports of a node on its GPUs.
 
 use super::{DOCTOR, FACTS, Machine};
 use hvdctl::gpus::health::report::{KernelLog, NodeHealth};

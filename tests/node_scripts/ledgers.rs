@@ -9,7 +9,7 @@ use std::process::Command;
 const APPEND: &[&str] = &["node/close.sh", "node/permissions.sh", "ledger/system.sh", "ledger/append.sh"];
 const READ: &[&str] = &["ledger/system.sh", "ledger/read.sh"];
 
-/// What a node has of its ledger.
+/// The files of a node's ledger.
 const FILES: [&str; 2] = [".ledger.lock@lab", ".ledger@lab"];
 
 fn files(machine: &Machine) -> Vec<String> {
@@ -24,7 +24,7 @@ fn added(check: &str) -> String {
     format!("most=65536 entries='{{\"what\":\"check\",\"by\":\"{check}\"}}'")
 }
 
-/// What `ledger/read.sh` reports.
+/// Returns the ledger that `ledger/read.sh` reports.
 fn ledger(machine: &Machine) -> Ledger {
     Ledger::parse(machine.prints(READ, "most=65536").as_bytes())
 }

@@ -1,5 +1,5 @@
-//! Who can change and enter the directories of a node, and how they are created and closed. A second user is needed,
-//! and so root.
+//! The users who can change and enter the directories of a node, and the way in which these are created and closed. A
+//! second user is needed, and so root.
 
 use super::{FACTS, Machine};
 use hvdctl::node::facts::Facts;
@@ -49,7 +49,7 @@ fn permissions(machine: &Machine, variables: &str) -> Permissions {
     Facts::parse(&machine.prints(FACTS, variables)).permissions
 }
 
-/// What others can change, as it is told, without the path of the machine.
+/// Returns the paths that others can change, as hvdctl reports them, without the path of the machine.
 fn exposed(machine: &Machine, variables: &str) -> Vec<String> {
     let place = machine.dir.path().display().to_string();
     let told = permissions(machine, variables).exposed.into_iter();

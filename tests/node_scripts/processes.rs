@@ -1,4 +1,5 @@
-//! What runs as a process of the login: its life, what its end takes with it, and what keeps it from starting.
+//! Programs that run as processes of the login: their life, the processes that end with them, and the faults that keep
+//! them from starting.
 
 use super::*;
 use hvdctl::text::quote::always;

@@ -1,4 +1,4 @@
-//! What is submitted to Slurm, with stand-ins for its programs that answer from files.
+//! Jobs that are submitted to Slurm, with stand-ins for its programs that answer from files.
 
 use super::*;
 use hvdctl::text::quote::always;
@@ -39,7 +39,7 @@ fn variables(machine: &Machine) -> String {
     )
 }
 
-/// What is listed of the process but its time.
+/// Returns the listed fields of the process, except for its time.
 fn listed(machine: &Machine) -> String {
     let listed = machine.prints(LIST, &variables(machine));
     let words: Vec<&str> = listed.trim().split(' ').collect();

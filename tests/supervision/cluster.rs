@@ -16,7 +16,7 @@ use tempfile::TempDir;
 pub const NODES: [&str; 2] = ["node1", "node2"];
 /// Their addresses, which mean something to the stand-ins only.
 pub const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
-/// What the login of each node exports.
+/// The value of `OF_LOGIN` that the login of each node exports.
 pub const OF_LOGIN: [&str; 2] = ["canary of node1", "canary of node2"];
 /// The port of the workers' sshd.
 pub const PORT: u16 = 12345;
@@ -52,8 +52,8 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("sshd", include_str!("stand_ins/sshd.py")),
 ];
 
-/// Where they are written once: a process that another test starts meanwhile may hold a file open that is being
-/// written, and then it cannot be executed ("text file busy").
+/// The directory to which they are written once: a process that another test starts meanwhile may hold a file open that
+/// is being written, and then it cannot be executed ("text file busy").
 static STAND_INS: LazyLock<&Path> = LazyLock::new(|| {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for (name, text) in PROGRAMS {
@@ -128,7 +128,7 @@ fn namespaces() -> Command {
     command
 }
 
-/// Why this user cannot create the namespaces; empty where it can.
+/// The reason why this user cannot create the namespaces; empty if it can.
 static REFUSED: LazyLock<String> = LazyLock::new(|| match namespaces().arg("true").output() {
     Ok(done) if done.status.success() => String::new(),
     Ok(done) => String::from_utf8_lossy(&done.stderr).trim().to_owned(),

@@ -214,7 +214,7 @@ fn finish(cluster: &Cluster) {
     (0..2).for_each(|node| std::fs::write(cluster.job_file(node, "goes-on"), "").unwrap());
 }
 
-/// How often a rank has begun.
+/// Returns the number of times that a rank has begun.
 fn starts(lines: &[String]) -> usize {
     lines.iter().filter(|line| *line == "1").count()
 }

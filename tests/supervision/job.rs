@@ -38,7 +38,7 @@ pub fn each<T: Copy + Debug + Send>(of: impl IntoIterator<Item = T>, case: impl 
     });
 }
 
-/// What starts the ranks.
+/// The launcher of the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// `horovodrun` with Gloo.
@@ -72,7 +72,7 @@ pub fn each_launcher(case: impl Fn(Method) + Sync) {
     each([Method::Gloo, Method::Mpi, Method::Torchrun, Method::Env], case);
 }
 
-/// What a job runs, and with which settings.
+/// A job: its command and its settings.
 #[derive(Clone)]
 pub struct Spec {
     pub method: Method,
@@ -90,9 +90,9 @@ pub struct Spec {
     pub min_ranks: Option<u32>,
     /// Seconds for which it may have fewer.
     pub elastic_timeout: u64,
-    /// Whether its launcher keeps the ranks that are left.
+    /// Set if its launcher keeps the ranks that are left.
     pub in_place: bool,
-    /// Whether the program lets its ranks be kept.
+    /// Set if the program lets its ranks be kept.
     pub registers: bool,
     /// Seconds beyond `stall` after which a rank without progress ends the job.
     pub idle_margin: u64,
@@ -104,15 +104,15 @@ pub struct Spec {
     pub sample: u64,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
-    /// Whether the log keeps every state of progress bars.
+    /// Set if the log keeps every state of progress bars.
     pub log_progress: bool,
-    /// Which cores the ranks are bound to.
+    /// The cores to which the ranks are bound.
     pub bind: Option<Bind>,
     /// The ranks that the launcher never starts, separated by spaces.
     pub left_out: &'static str,
     /// The working directory; none: that of the job, as checks have it.
     pub cwd: Option<&'static str>,
-    /// Whether the command is the default of a project.
+    /// Set if the command is the default of a project.
     pub default_command: bool,
     /// The variables of the user, as JSON.
     pub env: String,
@@ -148,13 +148,13 @@ impl Spec {
         }
     }
 
-    /// The same with a shell script, which has the rank as `$RANK`.
+    /// Returns a job that runs a shell script, which has the rank as `$RANK`.
     pub fn shell(method: Method, script: &str) -> Spec {
         let script = format!("RANK=${{HOROVOD_RANK:-${{OMPI_COMM_WORLD_RANK:-$RANK}}}}\n{script}");
         Spec::command(method, &["sh", "-c", &script])
     }
 
-    /// The same with a Python program, which has the rank as `rank`.
+    /// Returns a job that runs a Python program, which has the rank as `rank`.
     pub fn python(method: Method, program: &str) -> Spec {
         let rank = "rank = int(next(os.environ[n] for n in ('HOROVOD_RANK', 'OMPI_COMM_WORLD_RANK', 'RANK') if n in \
             os.environ))";
@@ -340,12 +340,12 @@ impl Job<'_> {
         frames.filter_map(line).collect()
     }
 
-    /// What the job supervisor has written so far about starting the job again.
+    /// Returns the messages of the job supervisor so far about starting the job again.
     pub fn restarts(&self) -> Vec<String> {
         restarts(&self.frames(0))
     }
 
-    /// What is known of the job, for the message of a failed assertion.
+    /// Describes the job for the message of a failed assertion.
     fn describe(&self) -> String {
         let mut text = String::new();
         for (index, node) in [&self.launching, &self.cluster.worker].into_iter().enumerate() {
@@ -364,7 +364,7 @@ impl Job<'_> {
         frames.filter(|frame| matches!(frame.kind, FrameKind::Isolated(_))).map(|frame| frame.rank).collect()
     }
 
-    /// What each rank is recorded to wait for, or that it goes on, in the order of time.
+    /// Returns the recorded waits of each rank, and the times at which it goes on, in the order of time.
     pub fn waits(&self) -> Vec<(u32, String)> {
         let mut frames: Vec<Frame> = (0..NODES.len()).flat_map(|index| self.frames(index)).collect();
         frames.sort_by(|a, b| a.time.total_cmp(&b.time));
@@ -438,7 +438,7 @@ impl Job<'_> {
         }
     }
 
-    /// What the job supervisor recorded.
+    /// Returns the result that the job supervisor recorded.
     #[track_caller]
     pub fn ending(&self) -> JobResult {
         let ending = self.file(0, "result.json").unwrap_or_else(|| panic!("no result.json{}", self.describe()));
@@ -478,7 +478,7 @@ fn restarts(frames: &[Frame]) -> Vec<String> {
     frames.iter().filter_map(text).collect()
 }
 
-/// How a job ended.
+/// The end of a job.
 pub struct End {
     pub ending: JobResult,
     /// The attempts before the last.
@@ -493,7 +493,7 @@ pub struct End {
 }
 
 impl End {
-    /// How a rank ended: exit code, and whether it had been asked to end.
+    /// Returns the end of a rank: its exit code, and whether it had been asked to end.
     #[track_caller]
     pub fn rank(&self, rank: u32) -> (i32, bool) {
         let of: Vec<&RankExit> = self.ending.exits.iter().filter(|exit| exit.rank == rank).collect();
@@ -519,7 +519,7 @@ impl End {
         self
     }
 
-    /// What the job supervisor wrote about starting the job again.
+    /// Returns the messages of the job supervisor about starting the job again.
     pub fn restarts(&self) -> Vec<String> {
         restarts(&self.frames)
     }

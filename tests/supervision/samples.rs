@@ -1,4 +1,4 @@
-//! What ranks, nodes and GPUs use while a job runs, as it is recorded next to the log.
+//! The use of resources by ranks, nodes and GPUs while a job runs, as it is recorded next to the log.
 
 use crate::cluster::{Cluster, eventually};
 use crate::job::{Method, Spec};

@@ -1,4 +1,5 @@
-//! What the nodes keep of earlier benchmarks. That it cannot be read or written is reported, and never a failure.
+//! The files in which nodes keep their earlier benchmarks. A file that cannot be read or written is reported, and is
+//! never a failure.
 
 use crate::bench::verdict::past;
 use crate::bench::verdict::past::{LARGEST, Sent, Unreadable};
@@ -16,7 +17,7 @@ const WRITE: &str = concat!(
     include_str!("../../scripts/bench/past_write.sh")
 );
 
-/// What each of some nodes has sent in earlier benchmarks; `None` if its file must stay as it is.
+/// The earlier benchmarks of some nodes; `None` for a node whose file must not be replaced.
 pub struct Past(Vec<Option<Sent>>);
 
 impl Past {

@@ -13,38 +13,38 @@ use std::time::Duration;
 
 const PROGRAM: &str = include_str!("../../scripts/bench/network.py");
 
-/// What fails where a node cannot take part.
+/// The operation that fails if a node cannot take part.
 pub(super) const OPERATION: &str = "measure the network";
 
-/// How many streams each direction is measured with, one number after the other.
+/// The numbers of streams with which each direction is measured, one after the other.
 const STREAMS: [u32; 2] = [1, 4];
 /// The datagrams that show loss, in each direction.
 const PROBES: u32 = 1000;
-/// What everything but the transfers takes of a pair: round trips, probes and agreements.
+/// The time of a pair's measurement that is not spent on transfers: round trips, probes and agreements.
 const OVERHEAD: Duration = Duration::from_secs(2);
 /// The sizes of packets that are sent besides the largest one.
 const SIZES: [u32; 5] = [9000, 1500, 1400, 1280, 576];
 /// The most bytes of the answers to a request, which are kept in memory. Those of a pair have a few KiB.
 const MOST_ANSWERED: usize = 1 << 20;
-/// How long a program may take to end after its standard input.
+/// The time that a program may take to exit after its standard input is closed.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// What all programs of a measurement have in common.
+/// The settings that all programs of a measurement share.
 pub(super) struct MeasuringRequest {
-    /// What connections between them begin with.
+    /// The first bytes of the connections between them.
     pub(super) token: String,
-    /// How long one waits for another.
+    /// The time for which one program waits for another.
     pub(super) answer_limit: Duration,
-    /// How long hvdctl waits for a program, besides the time of a measurement.
+    /// The time for which hvdctl waits for a program, in addition to that of a measurement.
     pub(super) step_limit: Duration,
-    /// How long a direction is measured.
+    /// The time for which a direction is measured.
     pub(super) pace: Pace,
     /// The most rounds.
     pub(super) rounds: u32,
 }
 
 impl MeasuringRequest {
-    /// How long the measurement of a pair may take: normally less than half of that.
+    /// Returns the time that the measurement of a pair may take. It normally takes less than half of it.
     fn pair_limit(&self) -> Duration {
         2 * (2 * STREAMS.len() as u32 * (self.pace.warm + self.pace.counted) + OVERHEAD) + self.step_limit
     }
@@ -59,7 +59,7 @@ pub(super) struct MeasuringProgram {
     step_limit: Duration,
     pair_limit: Duration,
     pace: Pace,
-    /// Why it answers no more.
+    /// The reason why it no longer answers.
     broken: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl MeasuringProgram {
         &self.name
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub(super) fn address(&self) -> IpAddr {
         self.address
     }

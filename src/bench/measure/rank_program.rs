@@ -11,14 +11,14 @@ use std::time::Duration;
 const SIZES: [u64; 10] =
     [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20];
 
-/// What the ranks measure.
+/// The measurement that ranks are asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct RankRequest<'a> {
     /// The sizes of the arrays in bytes; empty for the default.
     pub sizes: &'a [u64],
     /// The time for everything that may be left out.
     pub budget: Duration,
-    /// Whether only every second size and fewer types are measured.
+    /// If set, only every second size and fewer types are measured.
     pub is_quick: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Which pairs of nodes are measured, and which of them at once.
+//! The schedule of a measurement: the pairs of nodes that are measured, and those of them that are measured at once.
 
 /// Up to this many nodes every pair is measured.
 const ALL_PAIRS: usize = 32;
 
-/// As many rounds are measured in a larger cluster.
+/// The number of rounds that are measured in a larger cluster.
 const SAMPLE: usize = 10;
 
 /// Pairs that are measured at once: no node is in two of them.

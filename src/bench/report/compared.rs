@@ -1,18 +1,18 @@
-//! What is compared with something else than the cluster itself.
+//! Comparisons with something other than the cluster itself.
 
 use crate::bench::collectives::Collectives;
 use crate::bench::measurements::Measurements;
 use crate::bench::verdict::baseline::{Baseline, Comparison};
 use crate::bench::verdict::limits::below_minimum;
 
-/// What is compared with something else than the cluster itself.
+/// Comparisons with something other than the cluster itself.
 #[derive(Debug, Default)]
 pub struct Compared {
     /// With an earlier benchmark.
     pub baseline: Option<Comparison>,
-    /// What the inventory requires and the cluster does not reach.
+    /// A minimum of the inventory that the cluster does not reach, as a sentence.
     pub below: Option<String>,
-    /// What was not compared.
+    /// Comparisons that were not possible, as sentences.
     pub notes: Vec<String>,
 }
 

@@ -21,17 +21,18 @@ pub struct BenchDocument {
     pub format: u32,
     /// The verdict as one sentence.
     pub verdict: String,
-    /// What is wrong, and then what is slow, the strongest finding first; empty if there is nothing.
+    /// Wrong results, and then slow nodes, connections and ranks, the strongest finding first; empty if there are none.
     pub findings: Vec<BenchFinding>,
-    /// What limits the verdict: what could not be measured, and processors that were busy.
+    /// The limits of the verdict: measurements that failed, and processors that were busy.
     pub notes: Vec<String>,
     /// The nodes; `ok` is false if a finding names the node.
     pub nodes: Vec<NodeEntry<BenchNode>>,
     /// Every measurement of one direction of a pair. What looks slow is measured again, and then has several.
     pub directions: Vec<BenchDirection>,
-    /// What the ranks of a job measured; null if they measured nothing.
+    /// The measurements of a job's ranks; null if they measured nothing.
     pub collectives: Option<Collectives>,
-    /// What a step of the model of `--params` costs; null without the option, or if nothing comparable was measured.
+    /// The estimated cost of a training step of the model of `--params`; null without the option, or if nothing
+    /// comparable was measured.
     pub estimate: Option<BenchEstimate>,
     /// Differences from the output of an earlier benchmark; null without `--baseline`.
     pub baseline: Option<Comparison>,
@@ -40,7 +41,7 @@ pub struct BenchDocument {
 /// A node or a connection that is slow.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct BenchFinding {
-    /// What was found, as a sentence.
+    /// The finding as a sentence.
     pub text: String,
     /// The node, the two ends of the connection, or all nodes.
     pub nodes: Vec<String>,
@@ -48,7 +49,7 @@ pub struct BenchFinding {
     pub direction: Way,
 }
 
-/// What a training step of a model costs, from the allreduce whose size is nearest to that of its gradients.
+/// The estimated cost of a training step of a model, from the allreduce whose size is nearest to that of its gradients.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct BenchEstimate {
     /// The number of parameters.
@@ -57,12 +58,12 @@ pub struct BenchEstimate {
     pub dtype: Dtype,
     /// The seconds in which the gradients of one step are exchanged.
     pub exchange_s: f64,
-    /// How many times as fast as one node the cluster is if nothing is computed during the exchange; null without
+    /// The speed of the cluster as a multiple of one node's, if nothing is computed during the exchange; null without
     /// `--step`.
     pub speedup: Option<f64>,
-    /// The same if as much as possible is computed during the exchange.
+    /// The speedup if as much as possible is computed during the exchange.
     pub speedup_overlapped: Option<f64>,
-    /// The same as text.
+    /// The estimate as text.
     pub text: String,
 }
 
@@ -80,7 +81,7 @@ impl From<&ModelEstimate> for BenchEstimate {
     }
 }
 
-/// What `bench` knows of a node.
+/// The data of `bench` about a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct BenchNode {
     /// The interface that jobs use.
@@ -91,7 +92,7 @@ pub struct BenchNode {
     pub duplex: Option<String>,
     /// The largest packet in bytes.
     pub mtu: Option<u32>,
-    /// How much its counters of errors and packets grew during the measurement.
+    /// The growth of its counters of errors and packets during the measurement.
     pub counters: BTreeMap<String, u64>,
     /// The processor.
     pub compute: Option<Compute>,
@@ -122,7 +123,7 @@ pub struct BenchDirection {
     pub from: String,
     /// The receiver.
     pub to: String,
-    /// Why nothing could be measured, else null.
+    /// The reason why nothing could be measured, else null.
     pub error: Option<String>,
     /// The bandwidth of the fastest transfer.
     pub bytes_per_s: Option<f64>,

@@ -13,7 +13,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// What is drawn where, in pixels.
+/// The layout of the drawing, in pixels.
 const MARGIN: i32 = 24;
 const LEAST_WIDTH: i32 = 800;
 const CURVES_HEIGHT: i32 = 420;
@@ -104,7 +104,7 @@ struct Curves {
     dtype: Dtype,
     /// Sizes in bytes, with bandwidths in GB/s.
     series: Vec<Series>,
-    /// What a ring can reach, in GB/s.
+    /// The bandwidth that a ring can reach, in GB/s.
     limit: Option<f64>,
 }
 
@@ -420,7 +420,7 @@ mod tests {
         }
     }
 
-    /// Where texts begin, end or have their middle.
+    /// Returns the anchors of all texts.
     fn places(text: &str) -> Vec<(i32, i32)> {
         let attribute = |tag: &str, name: &str| -> i32 {
             tag.split_once(&format!(" {name}=\"")).unwrap().1.split_once('"').unwrap().0.parse().unwrap()

@@ -1,4 +1,4 @@
-//! What the ranks have measured as text.
+//! The measurements of the ranks as text.
 
 use crate::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
 use crate::bench::ranks::RankResults;

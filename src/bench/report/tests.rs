@@ -13,7 +13,7 @@ use crate::model::collective::{Collective, Dtype};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What is found with and without ranks, compared with nothing else.
+/// Reads the report of measurements with or without ranks, compared with nothing else.
 fn report<T>(measured: &Measurements, ranks: Option<&RankResults>, read: impl Fn(BenchReport<'_>) -> T) -> T {
     console::set_colors_enabled(false);
     let verdict = if measured.nodes.is_empty() { NetworkVerdict::default() } else { blame::verdict(measured) };

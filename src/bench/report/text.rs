@@ -33,7 +33,7 @@ fn network_text(report: &BenchReport<'_>) -> ResultText {
     text
 }
 
-/// What is slow.
+/// A slow part of the cluster.
 pub(super) enum SlowPart<'a> {
     Network(&'a Accusation),
     Rank(&'a Straggler),

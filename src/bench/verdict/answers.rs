@@ -1,4 +1,4 @@
-//! What the ranks of a benchmark write (`collectives.py`), put together to one result.
+//! The output of a benchmark's ranks (`collectives.py`), combined into one result.
 
 use crate::bench::collectives::{Collectives, Exchange, RankSpeed, WrongResult};
 use crate::bench::measurements::Measurements;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub enum RankLine {
     /// It can communicate.
     Start {
-        /// How many ranks it knows of.
+        /// The number of ranks that it knows of.
         size: u32,
         /// The library, and its version.
         library: String,
@@ -33,11 +33,11 @@ pub enum RankLine {
         /// The share of the time in which it had a processor, if that is known.
         #[serde(default)]
         share: Option<f64>,
-        /// Whether the other nodes waited meanwhile.
+        /// Set if the other nodes waited meanwhile.
         #[serde(default)]
         alone: bool,
     },
-    /// How long each repetition of an operation took, in µs.
+    /// The times of an operation's repetitions, in µs.
     #[expect(missing_docs, reason = "as in `Exchange`")]
     Exchange { collective: Collective, dtype: Dtype, bytes: u64, times_us: Vec<f64> },
     /// A wrong result.
@@ -46,31 +46,31 @@ pub enum RankLine {
         collective: Collective,
         dtype: Dtype,
         bytes: u64,
-        /// How many elements are wrong.
+        /// The number of wrong elements.
         count: u64,
         /// The first of them.
         expected: String,
-        /// What it is instead.
+        /// The actual value of that element.
         got: String,
         /// The rank whose contribution explains the result.
         suspect: Option<u32>,
     },
-    /// What could not be measured.
+    /// A measurement that was not possible, as a sentence.
     Note(String),
     /// It has measured everything.
     End(u32),
 }
 
-/// What the ranks of a job answered.
+/// The answers of a job's ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Answers {
-    /// What they measured.
+    /// Their measurements.
     pub collectives: Collectives,
-    /// What could not be measured.
+    /// Measurements that were not possible, as sentences.
     pub notes: Vec<String>,
     /// The ranks that did not measure everything.
     pub unfinished: Vec<u32>,
-    /// That the ranks are not one job: each counts others than there are.
+    /// A sentence that the ranks are not one job, if each counts a different number of them.
     pub apart: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Who explains that some connections are affected and others are not.
+//! Attribution: the subjects that explain why some connections are affected and others are not.
 
 use super::samples::Edge;
 use crate::bench::verdict::{Accusation, Subject, Symptom, Way};
@@ -75,7 +75,7 @@ pub(super) fn accuse(
     found.map(accusation).collect()
 }
 
-/// Whether a subject has this edge.
+/// Returns true if an edge belongs to a subject.
 pub(super) fn covers(subject: Subject, edge: Edge) -> bool {
     match subject {
         Subject::Cluster => true,
@@ -88,7 +88,7 @@ pub(super) fn covers(subject: Subject, edge: Edge) -> bool {
     }
 }
 
-/// Whether what affects the one subject affects the other.
+/// Returns true if everything that affects the one subject affects the other.
 pub(super) fn includes(cause: Subject, effect: Subject) -> bool {
     match (cause, effect) {
         (Subject::Node(a, way), Subject::Node(b, other)) => a == b && (way == Way::Both || way == other),

@@ -1,5 +1,5 @@
-//! Which bandwidths are low: compared with the cluster, the other direction, the past and the speed of the links, and
-//! only as far as the measurements differ less among themselves.
+//! The bandwidths that are low: compared with the cluster, the other direction, the past and the speed of the links,
+//! and only as far as the measurements differ less among themselves.
 
 use super::attribution::{MOST, attribute, covers};
 use super::evidence::median;
@@ -41,7 +41,7 @@ const LOW_IF_SATURATED: f64 = 0.3;
 /// A bandwidth below this share of the links' speed is low, where nothing else can be compared.
 const LOW_FOR_LINK: f64 = 0.5;
 
-/// What is normal for the bandwidth of a pair's direction.
+/// The normal bandwidth of a pair's direction.
 #[derive(Debug, Clone, Copy)]
 struct Normal {
     value: f64,
@@ -53,15 +53,15 @@ struct Normal {
 }
 
 impl Normal {
-    /// Whether a bandwidth is low, by more than this many standard deviations.
+    /// Returns true if a bandwidth is low by more than this many standard deviations.
     fn is_missed_by(&self, bandwidth: f64, deviations: f64) -> bool {
         bandwidth < self.value * self.low.min((-deviations * self.deviation).exp()).max(CERTAIN)
     }
 }
 
-/// Who has low bandwidths.
+/// The low bandwidths and their subjects.
 pub(super) struct Bandwidths {
-    /// Those that were measured while the processors had time left, or that such measurements confirm.
+    /// Findings that were measured while the processors had time left, or that such measurements confirm.
     pub(super) low: Vec<Accusation>,
     /// The other directions that are low, or may be: the processors had no time left.
     pub(super) unjudged: BTreeSet<Edge>,
@@ -189,15 +189,15 @@ fn normal(
     found.into_iter().max_by(|a, b| (a.value * a.low).total_cmp(&(b.value * b.low)))
 }
 
-/// What a cluster's bandwidths have in common.
+/// Properties that a cluster's bandwidths share.
 struct Usual {
     /// The bandwidth that most nodes reach in both directions, in bytes a second.
     bandwidth: f64,
-    /// How much bandwidths differ from what their ends reach: the standard deviation of the logarithm, without
-    /// outliers.
+    /// The spread of the bandwidths around those that their ends reach: the standard deviation of the logarithm,
+    /// without outliers.
     spread: f64,
-    /// How much transfers between the same nodes differ while processors have nothing left, and scheduling decides: the
-    /// same unit.
+    /// The difference between transfers of the same nodes while processors have nothing left and scheduling decides, in
+    /// the same unit.
     noise: f64,
 }
 

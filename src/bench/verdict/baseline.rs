@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The version of the document of `bench`. It grows when something has another meaning, not when something is new.
 pub const FORMAT: u32 = 1;
 
-/// What has less than this share of its earlier bandwidth is slower. The best of several transfers differs by a tenth
-/// or so from one benchmark to the next, also where processors have time left.
+/// A bandwidth below this share of the earlier one is slower. The best of several transfers differs by a tenth or so
+/// from one benchmark to the next, even if processors have time left.
 const SLOWER: f64 = 0.75;
 
-/// That share for small arrays, whose time is mostly latency: one context switch at a bad moment doubles it.
+/// The share for small arrays, whose time is mostly latency: one context switch at a bad moment doubles it.
 const SLOWER_IF_SMALL: f64 = 0.5;
 
-/// What is smaller is mostly latency, in bytes.
+/// Arrays below this size in bytes are small: their time is mostly latency.
 const SMALL: u64 = 64 << 10;
 
 /// It must also be slower by this many standard deviations of what the two benchmarks show themselves: how much
@@ -34,7 +34,7 @@ const TO_DEVIATION: f64 = 1.48;
 /// Fewer values do not say how much they usually differ.
 const ENOUGH: usize = 6;
 
-/// What of the output of an earlier benchmark is compared.
+/// The parts of an earlier benchmark's output that are compared.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Baseline {
     nodes: Vec<Named>,
@@ -71,10 +71,10 @@ fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Exchange>, D:
     Ok(all.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()).collect())
 }
 
-/// What is slower than it was.
+/// A bandwidth that is lower than before.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Slower {
-    /// What it is, as a sentence.
+    /// The finding as a sentence.
     pub text: String,
     /// The sender, if it is a direction of a connection, else null.
     pub from: Option<String>,
@@ -95,11 +95,12 @@ pub struct Slower {
 /// A benchmark compared with an earlier one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
-    /// How many bandwidths were compared.
+    /// The number of bandwidths that were compared.
     pub compared: usize,
-    /// What is slower by more than the usual variation; the one with the smallest share of its earlier bandwidth first.
+    /// The bandwidths that are lower by more than the usual variation; the one with the smallest share of its earlier
+    /// bandwidth first.
     pub slower: Vec<Slower>,
-    /// What is in only one of the two, and was not compared.
+    /// The parts that only one of the two benchmarks has, and that were not compared.
     pub notes: Vec<String>,
 }
 
@@ -116,7 +117,7 @@ impl Baseline {
     /// Reads the output of `hvdctl bench --json`. Fields that this version does not know are ignored.
     ///
     /// # Errors
-    /// What is wrong with it, which completes "the baseline …".
+    /// A clause that completes "the baseline …".
     pub fn parse(text: &str) -> Result<Baseline, String> {
         #[derive(Deserialize)]
         struct Version {
@@ -133,7 +134,7 @@ impl Baseline {
     /// Checks that it is of these nodes: of at least two of them, or of the only one.
     ///
     /// # Errors
-    /// What is wrong with it, which completes "the baseline …".
+    /// A clause that completes "the baseline …".
     pub fn check_nodes(&self, names: &[String]) -> Result<(), String> {
         let own: BTreeSet<&str> = self.nodes.iter().map(|node| node.node.as_str()).collect();
         match names.iter().filter(|name| own.contains(name.as_str())).count() {

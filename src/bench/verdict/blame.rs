@@ -12,17 +12,17 @@ use crate::bench::verdict::{Accusation, NetworkVerdict, Subject, Symptom, Way};
 use crate::text::units::count;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many times [`suspects`] are measured again.
+/// The number of times that [`suspects`] are measured again.
 pub const AGAIN: usize = 2;
 
-/// How many pairs are measured alone each time, at most, and how many of one node: the others wait, and two confirm
-/// each other.
+/// The maximum number of pairs that are measured alone each time, and of one node's pairs among them: the other nodes
+/// wait, and two pairs confirm each other.
 pub const ALONE: (usize, usize) = (6, 2);
 
 /// The least share of lost datagrams that is loss, and the least number.
 const LOSS: (f64, u32) = (0.002, 3);
 
-/// How much longer than normal a round trip takes that is long: a factor, and µs in addition.
+/// The least excess of a round trip over the normal one that counts as long: a factor, and µs in addition.
 const DELAY: (f64, f64) = (2.0, 200.0);
 
 /// Nodes that are named by fewer pairs than this are measured again.
@@ -117,7 +117,7 @@ fn unreachable(n: usize, samples: &BTreeMap<Edge, PairSample>) -> Vec<Accusation
     })
 }
 
-/// What makes a bandwidth low, and is seen without it.
+/// Returns the findings that explain a low bandwidth and are visible without it.
 fn causes(measurements: &Measurements, samples: &BTreeMap<Edge, PairSample>) -> Vec<Accusation> {
     let n = measurements.nodes.len();
     [losses(n, samples), delays(n, samples), sizes(measurements, samples)].concat()
@@ -272,7 +272,7 @@ fn merge(mut accusations: Vec<Accusation>) -> Vec<Accusation> {
     accusations
 }
 
-/// Whether processors had no time left during most measurements.
+/// Returns true if processors had no time left during most measurements.
 fn saturated(samples: &BTreeMap<Edge, PairSample>) -> bool {
     let saturated = samples.values().filter(|sample| sample.is_measured() && sample.is_saturated);
     saturated.count() * 2 > samples.len()

@@ -1,4 +1,4 @@
-//! What a node itself shows: its link, its counters and its processor.
+//! Evidence from a node itself: its link, its counters and its processor.
 
 use crate::bench::measurements::{Link, Measurements};
 use crate::bench::verdict::Way;
@@ -25,14 +25,14 @@ pub const SHARED: f64 = 0.8;
 /// fault of the node, keeps more than half of its speed.
 const SHARED_CORE: f64 = 0.5;
 
-/// What a node shows of itself.
+/// A reason for which a node may be slow, from its own evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reason {
     /// The direction that it slows down.
     pub way: Way,
     /// A clause about the node: `its link is half duplex`.
     pub text: String,
-    /// Whether this alone shows that the node is slow.
+    /// Set if this alone proves that the node is slow.
     pub is_proof: bool,
 }
 
@@ -91,7 +91,7 @@ fn nominal(mega: u32) -> String {
     if mega >= 1000 { format!("{} Gb/s", f64::from(mega) / 1000.0) } else { format!("{mega} Mb/s") }
 }
 
-/// How much counters of a node grew in the meantime; `None` if one of them is unknown.
+/// Returns the growth of a node's counters during the measurement; `None` if one of them is unknown.
 fn growth(before: &Link, after: &Link, names: &[&str]) -> Option<u64> {
     let of = |link: &Link, name: &str| link.counters.get(name).copied().flatten();
     let grown = |name: &&str| Some(of(after, name)?.saturating_sub(of(before, name)?));

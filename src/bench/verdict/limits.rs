@@ -1,4 +1,4 @@
-//! Whether a cluster reaches what its inventory requires.
+//! The comparison of a cluster with the minimum that its inventory requires.
 
 use crate::text::units::gigabytes;
 

@@ -21,7 +21,7 @@ const KEPT: usize = 32;
 /// Fewer values do not say what is normal: one or two may have been disturbed.
 const ENOUGH: usize = 3;
 
-/// What a node has sent in earlier benchmarks: bandwidths in bytes a second by the name of the receiver, the latest
+/// A node's bandwidths as a sender in earlier benchmarks, in bytes a second by the name of the receiver, the latest
 /// last.
 pub type Sent = BTreeMap<String, Vec<f64>>;
 
@@ -34,7 +34,7 @@ struct Stored {
     bytes_per_s: Sent,
 }
 
-/// Why a node's file tells nothing of the past.
+/// The reason why a node's file says nothing about the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreadable {
     /// A newer hvdctl has written it. It is not replaced.

@@ -29,12 +29,13 @@ pub(super) struct PairSample {
     /// The bandwidth of the fastest transfer during which the processors of both ends had time left, and that of the
     /// fastest one while also no other pair was measured.
     unhindered: (Option<f64>, Option<f64>),
-    /// Whether only the latter counts: nodes may share their processors.
+    /// If set, only the latter counts: nodes may share their processors.
     is_shared: bool,
     pub(super) transfers: usize,
     pub(super) round_trip: Option<f64>,
     pub(super) is_saturated: bool,
-    /// How much transfers without processors to spare differ: the logarithm of the ratio of the fastest to the slowest.
+    /// The difference between transfers without processors to spare: the logarithm of the ratio of the fastest to the
+    /// slowest.
     pub(super) noise: Vec<f64>,
     pub(super) lost: u32,
     pub(super) sent: u32,
@@ -71,12 +72,12 @@ impl PairSample {
         }
     }
 
-    /// Whether any attempt measured something.
+    /// Returns true if any attempt measured something.
     pub(super) fn is_measured(&self) -> bool {
         self.bandwidth.is_some()
     }
 
-    /// Whether only processors without time left may be why it was not faster.
+    /// Returns true if saturated processors may be the only reason why it was not faster.
     pub(super) fn is_hindered(&self) -> bool {
         let unhindered = if self.is_shared { self.unhindered.1 } else { self.unhindered.0 };
         self.bandwidth.is_some_and(|most| unhindered.is_none_or(|free| free < COMPARABLE * most))
@@ -88,7 +89,7 @@ impl PairSample {
     }
 }
 
-/// Whether the processors of a machine had no time left. What is unknown counts as busy.
+/// Returns true if the processors of a machine had no time left. An unknown load counts as busy.
 fn is_busy(usage: Usage) -> bool {
     usage.idle.is_none_or(|idle| idle < SATURATED) || usage.steal.is_some_and(|steal| steal > STOLEN)
 }

@@ -8,7 +8,7 @@ use crate::bench::verdict::*;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// What eight nodes measured of each other with no fault, on a machine of two cores.
+/// The measurements of eight nodes without a fault, on a machine with two cores.
 static RECORDED: LazyLock<Recorded> = LazyLock::new(|| serde_json::from_str(include_str!("noise.json")).unwrap());
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ pub(super) fn recorded() -> &'static Recorded {
     &RECORDED
 }
 
-/// What one benchmark measured of each direction of a pair.
+/// One benchmark's measurements of each direction of a pair.
 #[derive(Deserialize)]
 pub(super) struct Run(Vec<Row>);
 
@@ -78,9 +78,9 @@ pub(super) struct Network {
     noise: &'static [Run],
     /// The nominal speed of its links in Mb/s; `None` for virtual ones.
     speed: Option<u32>,
-    /// What each node can send and receive, in MB/s.
+    /// The bandwidth that each node can send and receive, in MB/s.
     each: f64,
-    /// Whether the processors limit it further, to what was recorded.
+    /// If set, the processors limit it further, to the recorded bandwidth.
     is_processor_bound: bool,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn processors() -> Network {
     Network { noise: &RECORDED.free, speed: None, each: f64::INFINITY, is_processor_bound: true }
 }
 
-/// What is wrong in a run.
+/// The fault of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Fault {
     None,
@@ -253,8 +253,8 @@ fn bench(random: &mut Random, network: Network, n: usize, fault: Fault) -> Netwo
     verdict(&measurements)
 }
 
-/// What all transfers at once reach on a machine whose processors the nodes share, and what a slow link lets through,
-/// in MB/s.
+/// The bandwidth of all transfers together on a machine whose processors the nodes share, and that of a slow link, in
+/// MB/s.
 const SHARED: (f64, f64) = (1400.0, 6.25);
 
 /// Measures pairs at the same time between nodes that share their processors, as those of the lab do. A node of them
@@ -313,7 +313,7 @@ fn bench_shared(seed: u64, n: usize, slow: Option<usize>) -> NetworkVerdict {
     verdict(&measurements)
 }
 
-/// How many nodes of the lab are measured.
+/// The numbers of nodes of the lab that are measured.
 const OF_LAB: [usize; 3] = [2, 4, 8];
 
 #[test]

@@ -1,4 +1,4 @@
-//! Which rank's device slows the others down.
+//! The ranks whose devices slow the others down.
 
 use super::evidence::{OUT_OF_LINE, SHARED, median, processor};
 use crate::bench::collectives::RankSpeed;
@@ -26,15 +26,13 @@ pub const PROCESSOR: &str = "cpu";
 pub struct Straggler {
     /// Its node.
     pub node: String,
-    /// Who is slow, and how that shows, as one sentence.
+    /// The slow rank or node and its symptom, as one sentence.
     pub text: String,
     /// Its share of the speed of the others.
     pub share: f64,
-    /// Whether it was measured again without the other nodes, and its processors had time left. Not a finding
-    /// otherwise.
+    /// Set if it was measured again without the other nodes, and its processors had time left. Not a finding otherwise.
     pub is_judged: bool,
-    /// Whether this may as well be as it should be: of two processors either may be of another model. Not a finding
-    /// then.
+    /// Set if this speed may be normal: of two processors either may be of another model. Not a finding then.
     pub is_doubtful: bool,
 }
 
@@ -78,13 +76,13 @@ pub fn stragglers(speeds: &[RankSpeed], measurements: &Measurements) -> Vec<Stra
 #[derive(Debug, Clone, Copy)]
 struct Slow<'a> {
     own: &'a RankSpeed,
-    /// What it does slowly; `None`: it gets no processor.
+    /// The work that it does slowly; `None` if it gets no processor.
     work: Option<&'static str>,
     /// Its share of the speed of the others.
     share: f64,
-    /// Whether nothing but the device can be the reason.
+    /// Set if only the device can be the reason.
     is_judged: bool,
-    /// Whether there is only one other processor.
+    /// Set if there is only one other processor.
     is_one_of_two: bool,
 }
 
@@ -162,7 +160,7 @@ mod tests {
     use crate::bench::measurements::{Compute, NodeEvidence, Usage};
     use crate::bench::verdict::blame;
 
-    /// What ranks measured, with as many on each node, at these shares of a GPU's speed.
+    /// Returns the measurements of ranks, `per_node` on each node, at these shares of a GPU's speed.
     fn speeds(per_node: usize, device: &str, shares: &[f64]) -> Vec<RankSpeed> {
         let speed = |(rank, share): (usize, &f64)| RankSpeed {
             rank: rank as u32,

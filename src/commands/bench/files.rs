@@ -15,9 +15,9 @@ const LARGEST: u64 = 64 << 20;
 /// The files of a benchmark.
 #[derive(Default)]
 pub(super) struct BenchFiles<'a> {
-    /// What it is compared with.
+    /// The earlier benchmark with which it is compared.
     pub(super) baseline: Option<Baseline>,
-    /// Where the plot is written.
+    /// The file to which the plot is written.
     pub(super) plot: Option<&'a Path>,
 }
 
@@ -25,7 +25,7 @@ impl BenchFiles<'_> {
     /// Reads the baseline, and checks that it is of these nodes and that the plot can be written.
     ///
     /// # Errors
-    /// What is wrong with a file, as wrong usage.
+    /// A wrong file, as wrong usage.
     pub(super) fn open<'a>(options: &'a cli::Bench, nodes: &[String]) -> Result<BenchFiles<'a>, Error> {
         let plot = options.plot.as_deref();
         plot.map_or(Ok(()), check_writable)?;

@@ -18,12 +18,12 @@ use crate::start::in_worker::check_modules;
 use crate::start::request::JobOptions;
 use std::time::Duration;
 
-/// What to do without a framework.
+/// The hint if there is no framework.
 pub(super) const NEEDED: &str = "the ranks communicate over one of these; hvdctl bench --only network needs none";
 
 /// The time for the measurements of the ranks: with the network and without it.
 const BUDGET: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(15)];
-/// That time with `--quick`.
+/// The budget with `--quick`.
 const QUICK: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 
 /// The most ranks that are not judged and have a note each.

@@ -20,21 +20,21 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What `data push` did on a node.
+/// The result of `data push` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DataPushNode {
-    /// Whether the node lacked something.
+    /// True if the node lacked something.
     pub changed: bool,
-    /// How many files and links were sent to the node.
+    /// The number of files and links that were sent to the node.
     pub files: usize,
     /// Their size in bytes.
     pub sent: u64,
     /// Bytes that this machine sent to the node for that: fewer than `sent` if other nodes passed them on, otherwise
     /// more because of names and headers.
     pub from_operator: u64,
-    /// How many files an interrupted push had sent before.
+    /// The number of files that an interrupted push had sent before.
     pub resumed: usize,
-    /// How many files and directories were removed.
+    /// The number of files and directories that were removed.
     pub removed: usize,
 }
 

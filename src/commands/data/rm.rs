@@ -15,12 +15,12 @@ use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `data rm` did on a node.
+/// The result of `data rm` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DataRmNode {
-    /// Whether the node had the data.
+    /// True if the node had the data.
     pub changed: bool,
-    /// Whether others have files in the directory, which stay.
+    /// True if files of others remain in the directory.
     pub left: bool,
 }
 

@@ -32,7 +32,7 @@ pub struct DataEntry {
     pub state: String,
     /// The hash of all files, which is the same on all nodes that have the same data; null if they are incomplete.
     pub hash: Option<String>,
-    /// How many files there are.
+    /// The number of files.
     pub files: u64,
     /// Their size in bytes.
     pub size: u64,

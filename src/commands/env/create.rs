@@ -34,7 +34,7 @@ pub struct EnvCreateDocument {
 /// The virtualenv of a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct EnvCreateNode {
-    /// Whether it was made; else the node had it.
+    /// True if it was made; false if the node already had it.
     pub changed: bool,
     /// The version of its Python.
     pub python: String,
@@ -42,7 +42,7 @@ pub struct EnvCreateNode {
     pub tool: String,
     /// The hash of the file, the options and the wheels, which is the same on all nodes.
     pub hash: String,
-    /// How many packages it has, without pip and setuptools.
+    /// The number of its packages, without pip and setuptools.
     pub packages: usize,
     /// Its size in bytes.
     pub size: u64,

@@ -14,10 +14,10 @@ use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `env rm` did on a node.
+/// The result of `env rm` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct EnvRmNode {
-    /// Whether the node had the virtualenv.
+    /// True if the node had the virtualenv.
     pub changed: bool,
 }
 

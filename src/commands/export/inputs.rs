@@ -1,4 +1,4 @@
-//! What `export` reads: the project, its hvdctl.toml, and files with variables, of which only the names are kept.
+//! The inputs of `export`: the project, its hvdctl.toml, and files with variables, of which only the names are kept.
 
 use crate::cli::{self, ExportPods};
 use crate::error::Error;

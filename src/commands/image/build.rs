@@ -20,7 +20,7 @@ use std::time::Duration;
 pub struct ImageBuild {
     /// The name of the image.
     pub image: String,
-    /// Whether a node lacked it.
+    /// True if a node lacked it.
     pub changed: bool,
 }
 
@@ -84,12 +84,12 @@ pub(crate) async fn use_image(
     Ok(())
 }
 
-/// Gives all selected nodes the image of a project: builds it on that which launches jobs if that lacks it, and pushes
-/// it to those that lack it or have another one. Drained nodes are left out. `check` comes before that, if a node lacks
-/// the image.
+/// Gives all selected nodes the image of a project: builds it on the node that launches jobs if that lacks it, and
+/// pushes it to the nodes that lack it or have another one. Drained nodes are left out. `check` is run first if a node
+/// lacks the image.
 ///
 /// # Errors
-/// That of the check; the cluster's image is missing, a step failed, or a node could not get the image.
+/// The error of the check; the cluster's image is missing, a step failed, or a node could not get the image.
 pub(crate) async fn ensure(
     name: &str,
     recipe: &Recipe,

@@ -15,7 +15,7 @@ use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `image prune` did on a node.
+/// The result of `image prune` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ImagePruneNode {
     /// The names of the images that were removed.

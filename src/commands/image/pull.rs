@@ -12,10 +12,10 @@ use crate::runtime::spec::is_setup_image;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `image pull` did on a node.
+/// The result of `image pull` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ImagePullNode {
-    /// Whether the node did not have this image.
+    /// True if the node did not have this image before.
     pub changed: bool,
     /// Its id on the node.
     pub id: String,

@@ -14,12 +14,12 @@ use crate::text::units::human;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `image push` did on a node.
+/// The result of `image push` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ImagePushNode {
-    /// Whether the node did not have the image.
+    /// True if the node did not have the image before.
     pub changed: bool,
-    /// How many bytes of it were sent to the node.
+    /// The number of its bytes that were sent to the node.
     pub sent: u64,
 }
 

@@ -34,7 +34,7 @@ pub struct ImageStatusNode {
     pub platform: Option<String>,
     /// When it was built, or null if that is unknown.
     pub created: Option<String>,
-    /// How many layers the node lacks of the image that most nodes have.
+    /// The number of layers that the node lacks of the image that most nodes have.
     pub lacking_layers: usize,
 }
 

@@ -25,7 +25,7 @@ pub struct InitNode {
     /// The machine as ssh is given it.
     #[serde(flatten)]
     pub host: Host,
-    /// What was found.
+    /// The facts of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<FoundMachine>,
     /// The earlier machine that is the same one, so this one was left out.
@@ -33,7 +33,7 @@ pub struct InitNode {
     pub same_as: Option<String>,
 }
 
-/// What `init` found on a machine.
+/// The facts of a machine that `init` found.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FoundMachine {
     /// The machine's own name.
@@ -46,13 +46,13 @@ pub struct FoundMachine {
     pub cores: u32,
     /// Its GPUs.
     pub gpus: Vec<Gpu>,
-    /// How root is obtained: `login` or `sudo`; null if it cannot be.
+    /// The way in which root is obtained: `login` or `sudo`; null if it cannot be.
     pub root: Option<String>,
     /// The version of the Docker Engine, or null.
     pub docker: Option<String>,
     /// The version of Podman if that is the machine's engine, or null.
     pub podman: Option<String>,
-    /// Those of the requested images that are there.
+    /// The requested images that the machine has.
     pub images: Vec<String>,
     /// Reasons why the machine cannot be a node yet.
     pub concerns: Vec<String>,

@@ -11,7 +11,7 @@ use std::future::Future;
 /// The jobs of a cluster, and of its Slurm.
 pub(super) struct JobListing {
     pub(super) jobs: Vec<Job>,
-    /// How many nodes answered, and those that did not.
+    /// The number of nodes that answered; `failed` has those that did not.
     pub(super) answered: usize,
     pub(super) failed: Vec<NodeError>,
     pub(super) now: f64,

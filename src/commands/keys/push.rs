@@ -13,10 +13,10 @@ use crate::keys::push::PushResult;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `keys push` did on a node.
+/// The result of `keys push` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct KeysPushNode {
-    /// Whether anything was written.
+    /// True if anything was written.
     pub changed: bool,
     /// The files that were written.
     pub written: Vec<String>,

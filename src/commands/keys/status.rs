@@ -15,7 +15,7 @@ use serde::Serialize;
 /// `keys status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct KeysStatus {
-    /// What an unfinished rotation has left to do, or null.
+    /// The step that completes an unfinished rotation, or null.
     pub rotation: Option<KeyFault>,
     /// The nodes.
     pub nodes: Vec<NodeEntry<NodeKeys>>,
@@ -26,7 +26,7 @@ pub struct KeysStatus {
 /// Logins from worker to worker.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Logins {
-    /// Whether every login worked.
+    /// True if every login worked.
     pub ok: bool,
     /// Nodes whose worker is not running.
     pub absent: Vec<AbsentNode>,

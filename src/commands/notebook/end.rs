@@ -26,15 +26,15 @@ const INTERRUPT: u8 = 2;
 pub struct EndedNotebook<'a> {
     /// The job's id.
     pub id: &'a str,
-    /// Where its ranks were.
+    /// The placement of its ranks.
     pub placement: &'a Placement,
     /// Its nodes.
     pub of_job: Target,
-    /// What its ranks ran.
+    /// The command of its ranks.
     pub command: &'a [ProgramArgument],
     /// The project here.
     pub root: &'a Path,
-    /// Whether what was written is fetched.
+    /// If set, the files that it wrote are fetched.
     pub fetches: bool,
 }
 

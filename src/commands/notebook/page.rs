@@ -37,7 +37,7 @@ pub fn listen(wanted: Option<u16>) -> Result<TcpListener, Error> {
     }
 }
 
-/// What the first rank reports once JupyterLab answers.
+/// The report of the first rank once JupyterLab answers.
 #[derive(Deserialize)]
 struct Ready {
     notebook: String,
@@ -57,7 +57,7 @@ fn is_ready(frame: &Frame) -> bool {
 pub struct Page<'a> {
     /// The listener on the port of this machine.
     pub listener: TcpListener,
-    /// Whether a browser is opened.
+    /// If set, a browser is opened.
     pub open: bool,
     /// The node of JupyterLab.
     pub transport: &'a Transport,

@@ -19,19 +19,19 @@ use crate::text::units::{count, stamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How many candidates that were left out are shown without `-v`.
+/// The number of left-out candidates that are shown without `-v`.
 const MOST_LISTED: usize = 5;
 
 /// `pool pick`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct PoolPickDocument {
-    /// What is printed without `--json`.
+    /// The output without `--json`.
     pub text: String,
-    /// How far the nodes are from each other: `lan` below 2 ms, `region` below 20 ms, else `wan`.
+    /// The distance of the nodes from each other: `lan` below 2 ms, `region` below 20 ms, else `wan`.
     pub distance: Distance,
     /// The longest round trip between two of them in microseconds; 0 for a single node.
     pub longest_us: u64,
-    /// What the nodes are.
+    /// The kind of the nodes.
     pub kind: NodeKind,
     /// Their slots.
     pub slots: u32,
@@ -46,9 +46,9 @@ pub struct PoolPickDocument {
 pub struct PickedNode {
     /// Its name in the inventory that is printed.
     pub name: String,
-    /// Where its round trips were measured.
+    /// The place from which its round trips were measured.
     pub measured_from: MeasuringPoint,
-    /// What its owner has signed.
+    /// The node that its owner has signed.
     pub node: PoolNode,
 }
 

@@ -28,10 +28,10 @@ const REMOVE: &str = concat!(
     include_str!("../../scripts/slurm/nodes/remove.sh")
 );
 
-/// What `slurm down` did on a node.
+/// The result of `slurm down` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SlurmDownNode {
-    /// Whether anything was removed.
+    /// True if anything was removed.
     pub changed: bool,
 }
 

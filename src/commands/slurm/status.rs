@@ -17,9 +17,9 @@ pub struct SlurmStatus {
     /// The nodes.
     #[serde(flatten)]
     pub nodes: Nodes<NodeState>,
-    /// How many jobs run.
+    /// The number of running jobs.
     pub running: usize,
-    /// How many wait.
+    /// The number of waiting jobs.
     pub waiting: usize,
 }
 

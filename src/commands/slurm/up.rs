@@ -25,10 +25,10 @@ use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What `slurm up` did on a node.
+/// The result of `slurm up` on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SlurmUpNode {
-    /// Whether anything was done.
+    /// True if anything was done.
     pub changed: bool,
     /// The image of its container.
     pub image: String,

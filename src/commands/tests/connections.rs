@@ -1,4 +1,4 @@
-//! How often commands log in to a node, and what they start there.
+//! The number of times that commands log in to a node, and the programs that they start there.
 
 use super::*;
 use crate::cluster::lock_set::LockSet;

@@ -4,10 +4,10 @@ use super::*;
 use crate::transport::node::scripted::Fault;
 use serde_json::Value;
 
-/// What the script says of a node with two GPUs.
+/// The output of the script on a node with two GPUs.
 const TWO: &str = "nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\ngpu GPU 1: NVIDIA H200 (UUID: GPU-bb)\n\
                    gpu exit 0\nmig exit 0\n";
-/// What it says after an update of the driver.
+/// Its output after an update of the driver.
 const MISMATCH: &str = "nvidia-smi yes\ngpu Failed to initialize NVML: Driver/library version mismatch\n\
                         gpu NVML library version: 550.144\ngpu exit 18\nmig exit 18\n";
 
@@ -19,7 +19,7 @@ async fn two_with_gpus() -> Nodes {
     nodes
 }
 
-/// What the script that finds root says where Podman is the engine.
+/// The output of the script that finds root on a node with Podman as its engine.
 const PODMAN: &str = "user root\nsudo root\ndocker-command missing\npodman-command yes\npodman open\n";
 
 /// A file that Podman reads, which was written when there was one GPU.

@@ -1,17 +1,17 @@
-//! What commands record in the ledgers of the nodes, and the grades that follow from it.
+//! The records that commands write to the ledgers of the nodes, and the grades that follow from them.
 
 use super::jobs::{RUN, ends_with, up_with};
 use super::*;
 use crate::inventory::Gpus;
 use crate::transport::node::scripted::{CONNECT, Fault};
 
-/// What the ledger of a node says, without the beginning of each entry.
+/// Returns the entries of a node's ledger without the beginning of each line.
 fn ledger(nodes: &Nodes, node: &str) -> Vec<String> {
     let text = nodes.state(node).ledger;
     text.lines().map(|line| line.split_once("\"what\":").unwrap().1.to_owned()).collect()
 }
 
-/// How often each node has had something recorded.
+/// Returns the number of times that each node has recorded something.
 fn recorded(nodes: &Nodes) -> Vec<usize> {
     nodes.count("ledger/append.sh")
 }

@@ -5,7 +5,7 @@ use crate::inventory::Gpus;
 use crate::transport::node::scripted::{Fault, Play};
 use serde_json::json;
 
-/// What the script of facts says of a node with two GPUs.
+/// The output of the facts script on a node with two GPUs.
 const TWO: &str = "nvidia-smi yes\ngpu GPU 0: NVIDIA H200 (UUID: GPU-aa)\ngpu GPU 1: NVIDIA H200 (UUID: GPU-bb)\n\
                    gpu exit 0\nmig exit 0\n";
 /// And with two MIG devices.

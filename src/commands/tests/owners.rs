@@ -7,7 +7,7 @@ use crate::runtime::credentials;
 /// One node of the operator's, and one each of two others.
 const ALL: [&str; 3] = ["node1", "node2", "node3"];
 
-/// What `access/access.sh` says of a login that needs a password.
+/// The output of `access/access.sh` for a login that needs a password.
 const ASKS: &str = "user ana\nsudo asks sudo: a password is required\nengine closed\n";
 
 /// Nodes whose logins need a password, and their inventory.

@@ -1,4 +1,4 @@
-//! What commands do where nothing goes wrong.
+//! The steps of commands if nothing goes wrong.
 
 use super::*;
 use crate::transport::node::scripted::{CONNECT, Fault, NodeState, Play};

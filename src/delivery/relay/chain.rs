@@ -32,16 +32,16 @@ pub struct ChainPlan<'a> {
     pub receivers: &'a [Receiver],
     /// The node that has it, and the image there.
     pub origin: Option<(&'a Member, &'a Image)>,
-    /// Where progress is shown.
+    /// The events to which progress is reported.
     pub events: &'a Events,
 }
 
 /// The relays of a push.
 pub struct Chain<'a> {
     plan: ChainPlan<'a>,
-    /// Those of the receivers.
+    /// The relays of the receivers.
     relays: Relays<'a>,
-    /// That of the node that has the image.
+    /// The relay of the node that has the image.
     origin: Option<Relay>,
 }
 

@@ -33,7 +33,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Where a relay finds the socket of its node's engine.
+/// The path at which a relay finds the socket of its node's engine.
 const SOCKET: &str = "/engine.sock";
 
 /// The time between two questions how far a relay is.
@@ -45,10 +45,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// The most failures of a relay that are shown.
 const MOST_FAILURES: usize = 100;
 
-/// What all relays of a push have in common.
+/// The parameters that all relays of a push share.
 pub struct Deployment<'a> {
     inventory: &'a Inventory,
-    /// What is pushed, by a hash: a container of something else has nothing of use.
+    /// A hash of the pushed content: a container for other content has nothing that can be reused.
     content: String,
     platform: String,
     archive: Bytes,
@@ -56,13 +56,13 @@ pub struct Deployment<'a> {
     /// The digest of the only layer of the relays' own image, and its name.
     layer: String,
     image: String,
-    /// Where engines get the archive of that image from a relay that runs.
+    /// The URL at which engines get the archive of that image from a running relay.
     url: OnceLock<String>,
     authorization: String,
     events: &'a Events,
 }
 
-/// What of its node a relay has to do with.
+/// The parts of its node that a relay can access.
 pub enum NodeAccess {
     /// Nothing.
     None,
@@ -72,7 +72,7 @@ pub enum NodeAccess {
     Spool(String),
 }
 
-/// What relays pass on: an image, or streams.
+/// The contents that relays pass on: an image, or streams.
 #[derive(Debug, Clone, Default)]
 pub struct RelayContents {
     manifest: String,
@@ -108,15 +108,15 @@ pub struct Relay {
     poll: Arc<Poll>,
     status: watch::Receiver<RelayStatus>,
     asking: JoinHandle<()>,
-    /// What leads from the node to this process.
+    /// The tunnel from the node to this process.
     operator: Option<(Guest, Exposed)>,
 }
 
-/// What is known of a relay.
+/// The last known status of a relay.
 #[derive(Debug, Clone, Default)]
 struct RelayStatus {
     report: RelayReport,
-    /// Why it answers no more.
+    /// The reason why it no longer answers.
     lost: Option<String>,
 }
 

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 /// The longest time until a source accepts a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often all sources may fail, one after the other, without a byte.
+/// The number of times that all sources may fail, one after the other, without a byte.
 const ROUNDS: usize = 3;
 
 /// The pause before the second attempt of all sources.
@@ -42,7 +42,7 @@ pub struct Sources {
     /// When each has failed last.
     failed: Mutex<Vec<Option<Instant>>>,
     received: AtomicU64,
-    /// Whether all have failed when a blob was asked for, and none has sent anything since.
+    /// Set if all have failed when a blob was asked for, and none has sent anything since.
     are_closed: AtomicBool,
     failures: Mutex<Vec<String>>,
 }

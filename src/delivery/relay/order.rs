@@ -1,8 +1,8 @@
-//! Whether relays pay, and who receives from whom.
+//! The decision whether relays pay, and the order in which they receive from each other.
 
 use std::time::Duration;
 
-/// What a push would send.
+/// The amounts of data that a push would send.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer {
     /// The nodes that lack the image.
@@ -15,8 +15,8 @@ pub struct Offer {
     pub relay: u64,
 }
 
-/// How many relays' bytes a node must lack so that it gets one for itself alone: with it, a push that was stopped
-/// continues.
+/// A node that lacks at least as many bytes as this number of relays have gets a relay even if it is the only receiver:
+/// with a relay, a push that was stopped continues.
 const RESUMABLE: u64 = 20;
 
 /// Returns whether relays save more bytes on the operator's link than they take, or than a push that is stopped sends
@@ -31,7 +31,7 @@ pub fn pays(offer: Offer) -> bool {
     receivers > 0 && (saved > relay.saturating_mul(relays) || missing >= relay.saturating_mul(RESUMABLE))
 }
 
-/// How many of the relays before a node in the chain may be its sources.
+/// The number of relays before a node in the chain that may be its sources.
 const PREDECESSORS: usize = 3;
 
 /// Returns the positions of the relays from which the one at `position` receives, the best first. What the chain begins

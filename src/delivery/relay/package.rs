@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 pub const PROGRAM: &str = "/hvdctl";
 /// The only argument of a relay. It is no command: neither help nor completions name it.
 pub const ARGUMENT: &str = "internal-relay";
-/// Where a relay spools what it receives.
+/// The directory in which a relay spools what it receives.
 pub const SPOOL: &str = "/spool";
 
-/// How much of its bytes compression leaves of an executable, in percent, at most.
+/// The maximum size of a compressed executable, in percent of its bytes.
 const COMPRESSED: u64 = 40;
 
 /// The executable of this process.

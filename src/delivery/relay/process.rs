@@ -1,4 +1,4 @@
-//! What a relay does: it answers requests on its standard input until that ends, and serves meanwhile.
+//! The process of a relay: it answers requests on its standard input until that ends, and serves meanwhile.
 
 use super::fetch::{Sources, part};
 use super::package::root;
@@ -48,10 +48,10 @@ pub type Unpack = fn(&[u8], &mut dyn Read, &mut dyn Write) -> io::Result<()>;
 struct RelayProcess {
     spool: PathBuf,
     unpack: Unpack,
-    /// Where it listens, until it has something to serve.
+    /// The ports on which it listens, until it has something to serve.
     listening: Option<Listening>,
     serving: Option<(Registry, Guest)>,
-    /// What serves its own image.
+    /// The registry that serves its own image.
     package: Option<(Registry, Guest)>,
     sources: Arc<Sources>,
     streams: HashMap<String, Arc<Incoming>>,

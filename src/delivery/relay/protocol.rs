@@ -1,4 +1,4 @@
-//! What hvdctl and a relay say to each other, a line each: every request has one answer.
+//! The protocol between hvdctl and a relay, a line for each message: every request has one answer.
 
 use crate::delivery::manifest::BlobDescription;
 use crate::delivery::source::ImageDescription;
@@ -15,7 +15,7 @@ pub const MAX_SILENCE: Duration = Duration::from_secs(60);
 pub struct Upstream {
     /// Its name, for messages.
     pub name: String,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     /// The repository there.
     pub repository: String,
@@ -99,37 +99,37 @@ pub enum RelayAnswer {
     },
     /// The request is done or, for an export, begun.
     Done,
-    /// How far it is.
+    /// The progress of the relay.
     Status(RelayReport),
     /// The request failed.
     Failed {
-        /// Why.
+        /// The reason of the failure.
         cause: String,
     },
 }
 
-/// How far a relay is.
+/// The progress of a relay.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RelayReport {
     /// The bytes that it has received from other machines.
     pub received: u64,
-    /// Whether no source has sent a blob that was asked for.
+    /// Set if no source has sent a blob that was asked for.
     pub is_cut_off: bool,
     /// The bytes that the node's engine has exported.
     pub exported: u64,
     /// Sources that failed since the last report, each with the cause.
     pub failures: Vec<String>,
-    /// What the export has led to, once after its end.
+    /// The result of the export, reported once after its end.
     pub image: Option<ExportResult>,
 }
 
-/// What an export has led to.
+/// The result of an export.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum ExportResult {
     /// The image.
     Image(ImageDescription),
-    /// Why there is none.
+    /// The export failed.
     Failed {
         /// The cause.
         cause: String,

@@ -94,7 +94,7 @@ impl Talk {
         }
     }
 
-    /// What other relays have of it.
+    /// Returns this relay as a source for other relays.
     fn upstream(&self, name: &str) -> Upstream {
         let authorization = Some(TOKEN.to_owned());
         Upstream { name: name.into(), address: (HERE, self.peers).into(), repository: PEERS.into(), authorization }

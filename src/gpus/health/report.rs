@@ -1,11 +1,11 @@
-//! What `src/scripts/node/health.sh` reports of a node: the document of `nvidia-smi`, NVLinks, GPUs on the PCI bus,
+//! The report of `src/scripts/node/health.sh` on a node: the document of `nvidia-smi`, NVLinks, GPUs on the PCI bus,
 //! errors in the kernel log, and the diagnosis of DCGM.
 
 use super::{Links, MachineHealth, printable};
 use crate::node::gpus;
 use std::collections::BTreeMap;
 
-/// How much of the kernel log since the boot could be read.
+/// The part of the kernel log since the boot that could be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum KernelLog {
     /// All of it.
@@ -24,9 +24,9 @@ pub struct Xid {
     pub bus: String,
     /// Its number.
     pub number: u32,
-    /// How often it occurred there.
+    /// The number of times that it occurred there.
     pub count: u32,
-    /// What the driver wrote the last time.
+    /// The driver's message when it last occurred.
     pub text: String,
 }
 
@@ -37,23 +37,23 @@ pub struct FailedTest {
     pub name: String,
     /// Its result, such as `Fail` or `Warn`.
     pub result: String,
-    /// What it found, if it said so.
+    /// Its message; empty if it has none.
     pub message: String,
 }
 
 /// The result of `dcgmi diag -r 1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// How many tests passed.
+    /// The number of tests that passed.
     pub passed: usize,
-    /// Those that did not; what was skipped is neither.
+    /// The tests that did not pass; a skipped test is in neither.
     pub failed: Vec<FailedTest>,
 }
 
 /// The health of a node's GPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeHealth {
-    /// What `nvidia-smi` says, or why it says nothing; `None` if there is no such program.
+    /// The report of `nvidia-smi`, or the reason why it has none; `None` if the program is not installed.
     pub machine: Option<Result<MachineHealth, String>>,
     /// Its complaint where it has described GPUs all the same.
     pub complaint: Option<String>,
@@ -61,11 +61,11 @@ pub struct NodeHealth {
     pub unlisted: Vec<String>,
     /// GPUs of its machine that are not the node's, by the same places: the node is a container that was given others.
     pub foreign: Vec<String>,
-    /// How much of the kernel log was read.
+    /// The part of the kernel log that was read.
     pub log: KernelLog,
     /// The errors in it.
     pub xids: Vec<Xid>,
-    /// What DCGM found, or why it could not be asked; `None` if it was not, or is not installed.
+    /// The result of DCGM, or the reason why it could not be asked; `None` if it was not asked, or is not installed.
     pub diagnosis: Option<Result<Diagnosis, String>>,
 }
 

@@ -1,5 +1,5 @@
-//! What the numbers of NVIDIA's Xid errors mean: the well-known ones of "XID Errors"
-//! (docs.nvidia.com/deploy/xid-errors), in our words.
+//! The meaning of NVIDIA's Xid errors: the well-known numbers of "XID Errors" (docs.nvidia.com/deploy/xid-errors), in
+//! our words.
 
 use crate::model::finding::Severity::{self, Error, Note, Warning};
 

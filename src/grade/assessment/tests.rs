@@ -34,7 +34,7 @@ fn job(id: &str, lost: Option<&str>) -> LedgerEvent {
     LedgerEvent::Job { job: id.to_owned(), state, seconds: 7200.0, gpus: Some(4), lost: lost.map(str::to_owned) }
 }
 
-/// What a good node records in a month.
+/// Returns the entries that a good node records in a month.
 fn good() -> Vec<(f64, LedgerEvent)> {
     let mut entries = vec![(30.0, boot("b0"))];
     for day in (0..30).rev().map(f64::from) {

@@ -1,4 +1,4 @@
-//! What a job that has ended says of its nodes.
+//! The evidence that an ended job gives about its nodes.
 
 use super::NodeEvents;
 use crate::grade::assessment::Evidence;
@@ -12,7 +12,7 @@ use crate::text::failure::is_gpu_fault;
 use crate::text::visible::one_line;
 use std::collections::BTreeMap;
 
-/// How many seconds before the first entry of a ledger a job may have ended that is added to it.
+/// The number of seconds before the first entry of a ledger in which a job may have ended that is added to it.
 const SLACK: f64 = 86_400.0;
 
 /// The most characters of the reason why a job was lost.
@@ -23,15 +23,15 @@ const REASON: usize = 120;
 pub struct EndedJob<'a> {
     /// Its id.
     pub id: &'a str,
-    /// How it ended.
+    /// Its final state.
     pub state: JobState,
-    /// Which rank ran where.
+    /// The placement of its ranks.
     pub placement: &'a Placement,
     /// When it ended, in seconds since the epoch.
     pub ended: f64,
-    /// How long it had its nodes, in seconds.
+    /// The time for which it had its nodes, in seconds.
     pub seconds: f64,
-    /// Why it failed.
+    /// The root cause of its failure.
     pub root_cause: Option<&'a RootCause>,
     /// The last lines of the rank by which it failed, if they are known.
     pub last_lines: &'a [String],
@@ -189,7 +189,7 @@ pub(super) mod tests {
         (0..).zip(codes).map(exit).collect()
     }
 
-    /// Which nodes a job was lost because of, and why.
+    /// Returns the nodes because of which a job was lost, each with the reason.
     fn lost(job: &JobOutcome) -> Vec<(String, Option<String>)> {
         let events = EndedJob::watched(job, 10.0, 70.0).unwrap().events().into_iter();
         let lost = |(node, events): (String, Vec<LedgerEvent>)| match &events[..] {

@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 use std::io::Cursor;
 
-/// What an archive has at a name.
+/// The entry to write at a name in an archive.
 enum Put<'a> {
     File(&'a [u8]),
     Symlink(&'a str),
@@ -219,7 +219,7 @@ fn reading_stops_when_it_is_no_longer_needed() {
 }
 
 proptest::proptest! {
-    /// What is not refused is what the configuration describes: an engine gets no other bytes than those of its
+    /// Every archive that is not refused is as the configuration describes: an engine gets only bytes that have its
     /// digests.
     #[test]
     fn a_damaged_archive_is_refused_or_harmless(at in 0..classic().len(), byte: u8) {

@@ -218,7 +218,7 @@ fn host() -> impl Strategy<Value = String> {
     (user, place, port).prop_map(|(user, place, port)| format!("{user}{place}{port}"))
 }
 
-/// What a machine may say, true or not.
+/// A strategy for the lines that a machine may print, true or not.
 fn said() -> impl Strategy<Value = Found> {
     let line = prop_oneof![
         "(root|docker) (no|sudo|login|none) .{0,30}",

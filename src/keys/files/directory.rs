@@ -20,7 +20,7 @@ use std::net::IpAddr;
 pub struct Keys {
     /// The public keys that every node accepts.
     pub authorized: Vec<String>,
-    /// Whether a node keeps further keys of the cluster that it accepts.
+    /// If set, a node keeps further keys of the cluster that it accepts.
     pub keep_further: bool,
     /// The pair on the master, where no other of ours belongs. `None` while a rotation is unfinished: its files stay as
     /// they are, and only `keys rotate` continues with them.
@@ -65,7 +65,7 @@ pub struct Desired<'a> {
     known_hosts: Vec<(String, String)>,
     /// The nodes' own names in `known_hosts` form; our lines about others are dropped.
     members: BTreeSet<String>,
-    /// Whether the address that the master comes from is known, so that `from=` can be written.
+    /// Set if the address from which the master connects is known, so that `from=` can be written.
     is_restricted: bool,
 }
 

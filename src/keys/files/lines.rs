@@ -28,8 +28,8 @@ pub fn our_key(line: &str, cluster: &str) -> Option<String> {
     (*comment == tag(cluster) && key_like && !is_comment && at_most_a_field(front)).then(|| format!("{kind} {key}"))
 }
 
-/// Whether these words are nothing or one field as sshd(8) has it: options, in which blanks are in double quotes, or
-/// names.
+/// Returns true if these words are nothing or one field as sshd(8) has it: options, in which blanks are in double
+/// quotes, or names.
 fn at_most_a_field(words: &[&str]) -> bool {
     let text = words.join(" ").replace("\\\"", "");
     let pieces: Vec<&str> = text.split('"').collect();

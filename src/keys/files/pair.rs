@@ -38,7 +38,7 @@ pub struct Keyring {
     pub current: Option<Pair>,
     /// The pair that an unfinished rotation has staged.
     pub next: Option<Pair>,
-    /// Whether the private half of `next` is in its place already; `next` is `current` then.
+    /// Set if the private half of `next` is already in its place; `next` is `current` then.
     pub in_place: bool,
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// A fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct KeyFault {
-    /// What is wrong.
+    /// The fault as a sentence.
     pub text: String,
     /// The command that repairs it.
     pub hint: &'static str,
@@ -27,7 +27,7 @@ pub struct NodeKeys {
     /// The node.
     #[serde(skip)]
     pub node: String,
-    /// Whether it is the master.
+    /// True if it is the master.
     pub master: bool,
     /// The key pair, on the master.
     pub key: Option<PublicKey>,
@@ -39,13 +39,13 @@ pub struct NodeKeys {
     pub further: usize,
     /// Files and directories with a wrong owner or mode.
     pub modes: Vec<WrongMode>,
-    /// Whether it accepts exactly the master's key, with the right restrictions; null if the master was not observed.
+    /// True if it accepts exactly the master's key, with the right restrictions; null if the master was not observed.
     pub agreed: Option<bool>,
-    /// Whether every node pins the host key that this one has.
+    /// True if every node pins the host key that this one has.
     pub pinned: bool,
-    /// What is wrong.
+    /// The faults of the directory.
     pub faults: Vec<KeyFault>,
-    /// What deserves attention and cannot be fixed by a command.
+    /// Conditions that deserve attention and that no command can fix.
     pub warnings: Vec<String>,
 }
 
@@ -54,12 +54,12 @@ pub struct NodeKeys {
 pub struct KeyReport {
     /// A row for each observed node.
     pub rows: Vec<NodeKeys>,
-    /// What a rotation has left to do.
+    /// The step that completes an unfinished rotation.
     pub rotation: Option<KeyFault>,
 }
 
 impl KeyReport {
-    /// Whether nothing is wrong.
+    /// Returns true if there are no faults.
     pub fn is_clean(&self) -> bool {
         self.rotation.is_none() && self.rows.iter().all(|row| row.faults.is_empty())
     }
@@ -123,7 +123,7 @@ fn list(names: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// What is wrong with the master's pair itself.
+/// Returns the fault of the master's own pair.
 fn pair_fault(ring: &Keyring) -> Option<String> {
     match (&ring.current, &ring.next) {
         (None, _) => Some("the master has no key pair of the cluster".to_owned()),

@@ -21,18 +21,18 @@ pub(super) const SWITCH: &str = concat!(
     include_str!("../../scripts/keys/switch.sh")
 );
 
-/// How a rotation ended.
+/// The result of a rotation.
 #[derive(Debug)]
 pub struct RotationResult {
     /// The pair that the cluster uses now.
     pub pair: Option<PublicKey>,
-    /// Whether it is another one than before. False where an earlier rotation had put it in place.
+    /// True if the pair changed. False if an earlier rotation had already put it in place.
     pub switched: bool,
     /// Nodes that accept exactly this key.
     pub done: Vec<String>,
     /// Nodes that do not yet.
     pub failed: Vec<NodeError>,
-    /// What is left to do.
+    /// The remaining work, as a sentence.
     pub left: Option<String>,
 }
 

@@ -33,7 +33,7 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
     dir
 }
 
-/// What lies there.
+/// Returns the files in a directory, with their contents.
 fn files(dir: &TempDir) -> BTreeMap<String, String> {
     let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.map(|name| (name.clone(), fs::read_to_string(dir.path().join(name)).unwrap())).collect()

@@ -1,5 +1,5 @@
-//! What a job does is the same under every runtime and launcher: one table of behaviours, tried on machines of each
-//! kind.
+//! Conformance of all runtimes and launchers: a job behaves alike under each of them. One table of behaviours is tried
+//! on machines of each kind.
 //!
 //! A behaviour that fails does not keep the others from being tried; the failures are listed at the end. With
 //! `HVDCTL_TEST_VARIANT` only those run whose names, such as `podman, mpirun: stop`, contain the text.
@@ -31,7 +31,7 @@ struct Platform {
     inside: &'static str,
     /// The directory of hvdctl's files on a node.
     files: &'static str,
-    /// What `status` shows of the nodes.
+    /// The texts that `status` shows for the nodes.
     status: &'static [&'static str],
     /// A line in place of `cluster` that asks for what the machines lack, and what the error says.
     absent: (&'static str, &'static str),
@@ -124,7 +124,7 @@ const SLURM: Platform = Platform {
 /// The directory of this machine that the machines with a shared home directory share.
 const SHARED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/shared");
 
-/// What each behaviour needs: the machines with a worker on each, and a directory with an inventory.
+/// The setting of a behaviour: the machines with a worker on each, and a directory with an inventory.
 struct Cluster<'a> {
     platform: &'a Platform,
     dir: tempfile::TempDir,
@@ -335,7 +335,7 @@ fn a_rank_supervisor_is_killed(cluster: &Cluster, launcher: &[&str]) {
     assert_eq!(cluster.newest()["state"], "failed");
 }
 
-/// What only Slurm does to a job is its reason, and not a fault of a rank.
+/// An end that Slurm imposes on a job is recorded as Slurm's, and is not a fault of a rank.
 fn slurm_ends_jobs(cluster: &Cluster, launcher: &[&str]) {
     let number = "squeue --noheader --user=shared --format=%i | head -n 1";
     let job = cluster.start_waiting(launcher);

@@ -1,4 +1,4 @@
-//! What needs the image with JAX and Accelerate.
+//! Tests that need the image with JAX and Accelerate.
 
 use super::learns;
 use crate::state::{Lab, no_job_is_left};

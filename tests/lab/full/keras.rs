@@ -1,4 +1,4 @@
-//! What needs the image with TensorFlow.
+//! Tests that need the image with TensorFlow.
 
 use super::learns;
 use crate::state::Lab;

@@ -43,7 +43,7 @@ pub fn lab(args: &[&str]) -> Done {
     run(command, s(1200))
 }
 
-/// What a shell script prints as root on one of them.
+/// Runs a shell script as root on one of them, and returns its output.
 #[track_caller]
 pub fn on(node: &str, script: &str) -> String {
     lab(&["sh", node, "sh", "-ec", script]).ok()

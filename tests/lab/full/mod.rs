@@ -1,4 +1,4 @@
-//! What only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate, the
+//! Tests that only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate, the
 //! accuracy of elastic jobs, every behaviour of a job under every runtime, nodes of other distributions and with other
 //! settings.
 

@@ -7,16 +7,16 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What nodes are like.
+/// A kind of nodes.
 struct Variant {
     name: &'static str,
     /// The machine options of `scripts/lab up`.
     options: &'static [&'static str],
     /// /etc/docker/daemon.json, unless empty.
     daemon_json: &'static str,
-    /// Whether the inventory has the addresses of eth1.
+    /// If set, the inventory has the addresses of eth1.
     second_is_cluster: bool,
-    /// Whether images are pushed between the nodes, in place of trainings.
+    /// If set, images are pushed between the nodes instead of running trainings.
     pushes_images: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Documents as drivers from 450 to 580 write them, for several models in several states.
 
-/// What a synthesized GPU has, beyond its model.
+/// The state of a synthesized GPU, whatever its model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum State {
     Sound,
@@ -144,7 +144,7 @@ impl Writer {
         format!("<gpu id=\"00000000:{index:02X}:00.0\">\n{}</gpu>\n", parts.concat())
     }
 
-    /// What a lost GPU says of everything that is not written in its driver.
+    /// Returns the text that a lost GPU reports for every value that is not stored in its driver.
     fn value(&self, text: &str) -> String {
         match self.state {
             State::Lost if self.major < 525 => "GPU is lost".to_owned(),
