@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// Why a file of secrets is not used.
+/// The reason why a file of secrets is not used.
 #[derive(Debug)]
 pub enum ReadFault {
     /// It cannot be read.
@@ -82,7 +82,7 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// pipe, such as `<(…)` in a shell, has no other readers.
 ///
 /// # Errors
-/// Why it is not used.
+/// The reason why it is not used.
 pub fn read_secret(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, ReadFault> {
     let file = File::open(path).map_err(ReadFault::Unreadable)?;
     let meta = file.metadata().map_err(ReadFault::Unreadable)?;

@@ -126,8 +126,8 @@ fn taken_by(inventory: &Inventory, view: &NodeView<'_>, listener: &Listener) -> 
     }
 }
 
-/// Returns findings on directories in which root works and that other users can change; hvdctl cannot close all of them
-/// itself.
+/// Returns findings on directories in which root works: those that other users can change, and those that hvdctl
+/// cannot.
 fn permissions(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let finding = |exposed: &ExposedPath| {
         // without data, root does nothing in their directory

@@ -1,4 +1,4 @@
-//! Who runs this command, on which machine, and when.
+//! The operator: the user and the machine that run this command, and its clock.
 
 use std::time::SystemTime;
 

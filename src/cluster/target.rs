@@ -1,10 +1,10 @@
-//! Which nodes a command is about.
+//! The target of a command: the nodes that it is about.
 
 use crate::error::Error;
 use crate::inventory::{Cluster, Inventory, Node};
 use crate::text::nodeset;
 
-/// Which nodes a command is about.
+/// The nodes that a command is about.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The whole inventory.

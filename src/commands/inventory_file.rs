@@ -104,7 +104,7 @@ impl InventoryFile {
     }
 }
 
-/// Why it matters who can change a file.
+/// The reason why it matters who can change a file.
 const WHY: &str =
     "anyone who can change it chooses the machines that get your project and your secrets, and what ssh runs here";
 

@@ -202,7 +202,7 @@ fn size(job: &Job) -> String {
     }
 }
 
-/// Which attempt it is, or was, of one that failed before.
+/// Returns the number of the attempt of a job that failed before, as text.
 fn attempt(job: &Job) -> String {
     match (job.attempts.len(), job.is_over()) {
         (0, _) => String::new(),
@@ -212,7 +212,7 @@ fn attempt(job: &Job) -> String {
     }
 }
 
-/// Which ranks make no progress.
+/// Returns the ranks that make no progress, as text.
 fn idle(job: &Job, now: f64) -> String {
     idle_rank::summary(&job.idle, now).map_or_else(String::new, |idle| format!(", {idle}"))
 }

@@ -69,11 +69,11 @@ use set_up::set_up_first;
 use std::future::Future;
 use tokio::sync::watch;
 
-/// Runs a command; `target` finds its nodes, and how they are reached. Releases its locks at the end. If a command that
+/// Runs a command; `target` finds its nodes and the way to reach them. Releases its locks at the end. If a command that
 /// changes nodes is stopped, the error has the progress of each node.
 ///
 /// # Errors
-/// Why it ended without a result.
+/// The reason why it ended without a result.
 pub async fn run(
     command: Command,
     global: &Global,

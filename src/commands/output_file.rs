@@ -42,7 +42,7 @@ fn exists(option: &str, file: &Path) -> Error {
 /// Writes the file as a whole, or not at all.
 ///
 /// # Errors
-/// Why it cannot be written.
+/// The reason why it cannot be written.
 pub(super) fn write(file: &Path, text: &str, force: bool) -> Result<(), Error> {
     let operation = || format!("cannot write {}", file.display());
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

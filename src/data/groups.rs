@@ -1,4 +1,4 @@
-//! Which nodes are sent the same data, so that these can cross the operator's link once.
+//! Groups of nodes that are sent the same data, which then cross the operator's link once.
 
 use crate::sync::manifest::{Manifest, ManifestEntry, Selection};
 
@@ -9,7 +9,7 @@ pub struct Group {
     pub nodes: Vec<usize>,
     /// All that one of them lacks.
     pub sent: Selection,
-    /// By how many bytes that is less than what each of them lacks, added up.
+    /// The bytes that this saves, compared with sending each of them only what it lacks.
     pub saved: u64,
 }
 

@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// By how much an archive is larger than its layers, at most: names, padding and documents.
+/// The most bytes by which an archive is larger than its layers: names, padding and documents.
 const OVERHEAD: u64 = 64 << 20;
 
 /// An image that can be pushed.

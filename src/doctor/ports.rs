@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const PORTS: &str = include_str!("../scripts/node/ports.py");
 
-/// Why a node could not be reached, by its index; `None` if it could.
+/// The reason why each node could not be reached, by its index; `None` if it could.
 type Reasons = BTreeMap<usize, Option<String>>;
 
 /// Tries every pair of [`targets`], in the workers or, on nodes where none is up, on the machines themselves: both have
@@ -95,7 +95,7 @@ impl Probe {
     /// Starts the program, which then listens.
     ///
     /// # Errors
-    /// Why the node cannot listen.
+    /// The reason why the node cannot listen.
     async fn start(inventory: &Inventory, node: &NodeState, request: &str) -> Result<Probe, String> {
         let (operation, argv) = ("test ports", ["python3", "-c", PORTS]);
         let process = match node.worker(inventory) {

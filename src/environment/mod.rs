@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::inventory::{Cluster, NAME, Node};
 use crate::text::nodeset::printable;
 
-/// Where the virtualenvs of a cluster lie on each node.
+/// The place of a cluster's virtualenvs on each node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvPlace {
     /// hvdctl's directory.

@@ -19,7 +19,7 @@ const PORT: u16 = 29500;
 /// variable (`MAX_ARG_STRLEN`).
 const MOST_RANKS: u32 = 800;
 
-/// Where Kubernetes writes the number of a pod of an indexed job.
+/// The field in which Kubernetes writes the number of a pod of an indexed job.
 const INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
 #[derive(Debug, Serialize)]

@@ -13,7 +13,7 @@ use crate::launch::open_mpi::time_to_end;
 use crate::text::quote;
 use serde::Serialize;
 
-/// Where the operator mounts the list of workers.
+/// The path at which the operator mounts the list of workers.
 const HOSTFILE: &str = "/etc/mpi/hostfile";
 
 /// Lets ssh use the operator's key pair, and accept the host keys of the workers, which are made anew in each pod. The

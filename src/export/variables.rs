@@ -1,4 +1,4 @@
-//! Which variables of the ranks a document may have with their values.
+//! The variables of the ranks that a document may have with their values.
 
 use super::ExportedVariable;
 use crate::error::Error;

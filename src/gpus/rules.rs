@@ -305,7 +305,7 @@ const RULES: [Rule; 19] = [
 
 /// Values that working cards cannot always report: fans, limits of power, and data stored on the board.
 const MINOR: [&str; 6] = ["fan", "power", "accounting", "encoder", "inforom", "serial"];
-/// The number of these that may be missing of a GPU that works.
+/// The number of these values that a working GPU may fail to report.
 const MOST_MINOR: usize = 4;
 
 /// Returns true if the driver could not read a value that every working GPU has, or reports that the GPU is lost.

@@ -44,13 +44,13 @@ pub fn read(client: &Client) -> Result<Aliases, Error> {
     Ok(Config::parse(&String::from_utf8_lossy(&text), &home, DEPTH).aliases())
 }
 
-/// To which names the settings of a block apply.
+/// The names to which the settings of a block apply.
 enum Block {
-    /// To all of them.
+    /// All names.
     All,
-    /// To those that one of the patterns matches and none with `!` does; true: with `!`.
+    /// The names that one of the patterns matches and none with `!` does; true: with `!`.
     Names(Vec<(bool, Regex)>),
-    /// The settings depend on more than the name.
+    /// Names that depend on more than the name itself.
     Unknown,
 }
 

@@ -1,4 +1,5 @@
-//! Which values of single fields are refused, where and in which words, and the odd ones that are not.
+//! The values of single fields that are refused, with the place and the words of the message, and odd ones that are
+//! not.
 
 use super::{Faults, Gpus, Inventory, Pool, names};
 use std::path::{Path, PathBuf};
@@ -369,7 +370,7 @@ struct Refused {
     field: &'static str,
     expected: &'static str,
     value: &'static str,
-    /// Where in the value the fault is, in characters.
+    /// The offset of the fault in the value, in characters.
     offset: usize,
     found: &'static str,
 }

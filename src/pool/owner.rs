@@ -1,5 +1,5 @@
-//! Whose a node is: root of the node has the owner's public key in a file, and so what an owner publishes is the
-//! owner's own.
+//! The owner of a node: root of the node has the owner's public key in a file, so that an owner can publish only its
+//! own nodes.
 
 use crate::error::NodeError;
 use crate::inventory::HOST_KEY;

@@ -33,7 +33,7 @@ struct Signer {
     key: PublicKey,
 }
 
-/// Why a key is not one of an owner.
+/// The reason why a key is not one of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// No line has the key.
@@ -72,7 +72,7 @@ impl AllowedSigners {
     /// Checks that a key signs for an owner at a time, in seconds since the epoch.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why it does not.
     pub fn check(&self, owner: &str, key: &KeyData, now: u64) -> Result<(), Refusal> {
         let mut refusal = Refusal::Unknown;
         for signer in self.lines.iter().filter(|signer| signer.key.key_data() == key) {

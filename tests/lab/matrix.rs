@@ -16,7 +16,7 @@ fn program(way: &str) -> String {
     )
 }
 
-/// Where two ranks are, as arguments, and the rank and node that the case is about.
+/// The placement of two ranks, as arguments, and the rank and node that the case is about.
 const ONE_NODE: (&[&str], u32, &str) = (&["--map-by", "slot"], 0, "node1");
 const TWO_NODES: (&[&str], u32, &str) = (&["--map-by", "node"], 1, "node2");
 

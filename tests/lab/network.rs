@@ -1,4 +1,4 @@
-//! Which network the ranks use: that of the inventory's addresses, whatever the nodes' names and interfaces lead to.
+//! The network of the ranks: that of the inventory's addresses, whatever the nodes' names and interfaces lead to.
 
 use crate::pool::pair_number;
 use crate::state::{Lab, NODES, Restore, address, no_job_is_left, node_sh, on};

@@ -36,7 +36,7 @@ impl Machine {
         self.prints(END, &format!("id={id} grace=0"));
     }
 
-    /// Where the directory of a job is: `lent`, `back` or `gone`.
+    /// Returns the place of a job's directory: `lent`, `back` or `gone`.
     fn place(&self, id: &str) -> &'static str {
         let (own, lent) = (self.path("jobs").join(id), self.path("jobs/.worker@lab").join(id));
         match fs::read_link(&own) {

@@ -161,7 +161,7 @@ impl Node {
     /// Starts a node with this main process.
     ///
     /// # Panics
-    /// Where this user cannot create the namespaces.
+    /// If this user cannot create the namespaces.
     pub fn start(dir: &Path, index: usize, command: &[&str], env: &[(&str, &str)]) -> Node {
         let refused = &*REFUSED;
         assert!(

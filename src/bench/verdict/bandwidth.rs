@@ -18,8 +18,8 @@ pub(super) const DEVIATIONS: (f64, f64) = (2.5, 4.0);
 /// A bandwidth below this share of what is normal is low, however much the measurements differ.
 const CERTAIN: f64 = 0.1;
 
-/// Where bandwidths vary too much to be compared, a node is known to be fine if one of its pairs has this share of what
-/// is normal.
+/// The share of the normal bandwidth with which one of its pairs proves a node to be fine, even if bandwidths vary too
+/// much to be compared.
 const FINE: f64 = 0.5;
 
 /// In so small a cluster the pairs of a node are too few to confirm each other, and bandwidths that vary too much to be
@@ -30,8 +30,8 @@ pub(super) const FEW_NODES: usize = 3;
 /// deviation.
 const TO_DEVIATION: (f64, f64) = (1.48, 0.89);
 
-/// Where processors have nothing left and transfers between the same nodes differ by more than this, bandwidths cannot
-/// be compared. The standard deviation of the logarithm.
+/// The noise above which bandwidths cannot be compared if processors have nothing left: the standard deviation of the
+/// logarithm of transfers between the same nodes.
 const INCOMPARABLE: f64 = 0.35;
 
 /// A bandwidth below this share of that of the other direction is low, where processors have nothing left: they serve

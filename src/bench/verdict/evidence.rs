@@ -17,12 +17,12 @@ const FEW: u64 = 10;
 /// The share of a processor's time that a quota or a hypervisor may take.
 const TAKEN: f64 = 0.1;
 
-/// Where a program has a processor for less than this share of the time on most other nodes too, that is no property of
-/// a node.
+/// The least share of the time for which programs on most other nodes have a processor, so that a lower share on one
+/// node is a property of that node.
 pub const SHARED: f64 = 0.8;
 
-/// A processor below this share of the speed of the others is slow. One whose core runs another thread as well, which is no
-/// fault of the node, keeps more than half of its speed.
+/// A processor below this share of the speed of the others is slow. One whose core runs another thread as well, which is
+/// no fault of the node, keeps more than half of its speed.
 const SHARED_CORE: f64 = 0.5;
 
 /// A reason for which a node may be slow, from its own evidence.

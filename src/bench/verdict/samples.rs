@@ -10,8 +10,8 @@ const SATURATED: f64 = 0.05;
 /// A hypervisor that takes more than this share of the processors leaves nothing to them either.
 const STOLEN: f64 = 0.1;
 
-/// Where the processors had no time left during more than this share of the measurements, nodes may share them: then
-/// other pairs that are measured at the same time slow a transfer down.
+/// The share of the measurements with saturated processors above which nodes may share their processors: then other
+/// pairs that are measured at the same time slow a transfer down.
 const FEW: f64 = 0.1;
 
 /// A transfer during which processors had time left shows what a connection can do if it reaches this share of the

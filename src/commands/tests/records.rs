@@ -10,7 +10,7 @@ const ID: &str = "20261121-101500-4f2a";
 /// A record of a form that is not known here.
 const NEWER: &str = r#"{"format":3,"id":"20261121-101500-4f2a","cluster":"lab","name":"big","operator":"bob@laptop","launcher":"slurm"}"#;
 
-/// Why it cannot be read.
+/// The reason why it cannot be read.
 const REASON: &str = "written by a newer hvdctl (format 3); this one reads up to 1";
 
 /// Nodes that are up, and a job with this record on the second of them.

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The longest time without a request after which a relay ends.
 pub const MAX_SILENCE: Duration = Duration::from_secs(60);
 
-/// From where a relay may receive blobs.
+/// A source from which a relay may receive blobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upstream {
     /// Its name, for messages.

@@ -5,7 +5,7 @@ use super::{Links, MachineHealth, printable};
 use crate::node::gpus;
 use std::collections::BTreeMap;
 
-/// The part of the kernel log since the boot that could be read.
+/// The extent to which the kernel log since the boot could be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum KernelLog {
     /// All of it.
@@ -61,7 +61,7 @@ pub struct NodeHealth {
     pub unlisted: Vec<String>,
     /// GPUs of its machine that are not the node's, by the same places: the node is a container that was given others.
     pub foreign: Vec<String>,
-    /// The part of the kernel log that was read.
+    /// The extent to which the kernel log was read.
     pub log: KernelLog,
     /// The errors in it.
     pub xids: Vec<Xid>,

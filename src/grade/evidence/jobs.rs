@@ -12,7 +12,7 @@ use crate::text::failure::is_gpu_fault;
 use crate::text::visible::one_line;
 use std::collections::BTreeMap;
 
-/// The number of seconds before the first entry of a ledger in which a job may have ended that is added to it.
+/// The seconds before the first entry of a ledger within which a job must have ended to be added to it.
 const SLACK: f64 = 86_400.0;
 
 /// The most characters of the reason why a job was lost.
