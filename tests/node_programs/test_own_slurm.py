@@ -14,6 +14,7 @@ SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 sys.path[:0] = [os.path.join(SCRIPTS, *parts) for parts in (["slurm", "nodes"], ["programs", "slurm"], ["programs"])]
 import agent  # noqa: E402
 import node  # noqa: E402
+import queue_state  # noqa: E402
 import queued  # noqa: E402
 import queue_wait  # noqa: E402
 
@@ -132,7 +133,7 @@ class Agent(Directory):
         self.entries = {ID: {"number": "7", "state": state, "nodes": nodes, "text": "7|%s|None|1|2" % state}} if state else {}
         if is_up is not None:
             self.engine.states["hmaster-" + ID] = is_up
-        for _ in range(1 if state else agent.MISSING + 1):
+        for _ in range(1 if state else queue_state.MISSING + 1):
             self.asked.clear()
             self.agent.look()
         return self.asked
@@ -156,7 +157,7 @@ class Agent(Directory):
         self.look("RUNNING", "a,b", is_up=True)
         signal = ("scancel", "--batch", "--signal=USR1", "7")
         self.assertEqual(self.look("RUNNING", "a,b", is_up=False), [signal])
-        for _ in range(agent.SIGNALS - 1):
+        for _ in range(queue_state.SIGNALS - 1):
             self.assertEqual(self.look("RUNNING", "a,b"), [signal])
         self.assertEqual(self.look("RUNNING", "a,b"), [("scancel", "7")], "what waits there is gone")
         self.look()
@@ -173,6 +174,20 @@ class Agent(Directory):
             self.look("COMPLETING", "a,b")
             self.assertEqual((self.read("deallocated"), self.engine.signals), (state, [("hmaster-" + ID, "SIGTERM")]))
 
+    def test_a_launcher_ends_although_slurm_did_not_answer_when_its_nodes_were_lost(self):
+        self.look("RUNNING", "a,b", is_up=True)
+        answers = queued.ask
+
+        def is_away(*_):
+            raise OSError("Unable to contact slurm controller")
+
+        queued.ask = is_away
+        self.look("COMPLETING", "a,b")
+        self.assertEqual(self.engine.signals, [])
+        queued.ask = answers
+        self.look("COMPLETING", "a,b")
+        self.assertEqual((self.read("deallocated"), len(self.engine.signals)), ("CANCELLED", 1))
+
     def test_a_job_that_was_cancelled_in_the_queue_knows_it(self):
         self.look("PENDING", is_up=True)
         self.look()
@@ -186,7 +201,7 @@ class Agent(Directory):
     def test_a_job_that_slurm_has_forgotten_is_submitted_again(self):
         self.look("PENDING", is_up=True)
         self.shown = None
-        for _ in range(agent.MISSING + 1):
+        for _ in range(queue_state.MISSING + 1):
             self.look()
         self.assertIn(("sbatch", "--wrap", "true"), self.given)
         self.assertFalse(os.path.exists(os.path.join(self.jobs, ID, "allocation.json")))
@@ -246,7 +261,8 @@ class Agent(Directory):
 
     def test_what_hvdctl_could_not_submit_is_submitted(self):
         self.look(is_up=True)
-        self.agent.jobs[ID].up_since -= agent.UNSUBMITTED + 1
+        job = self.agent.jobs[ID]
+        job.state = job.state._replace(since=job.state.since - queue_state.UNSUBMITTED - 1)
         self.entries = {}
         self.asked.clear()
         self.agent.look()

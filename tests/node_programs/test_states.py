@@ -1,5 +1,6 @@
-"""Unit tests of what the two supervisors decide (rank_state.py, job_state.py and roster.py in src/scripts/programs): sequences of
-observations, without processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
+"""Unit tests of what the two supervisors decide (rank_state.py, job_state.py and roster.py in src/scripts/programs), and the agent of the
+cluster's own Slurm (queue_state.py in src/scripts/slurm/nodes): sequences of observations, without processes, nodes or a clock.
+tests/node_programs.rs runs them with every interpreter that it finds."""
 import ast
 import itertools
 import os
@@ -9,8 +10,10 @@ import unittest
 
 sys.dont_write_bytecode = True
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
-sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "supervisor"), os.path.join(PROGRAMS, "elastic")]
+sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "supervisor"), os.path.join(PROGRAMS, "elastic"),
+                os.path.join(PROGRAMS, "..", "slurm", "nodes")]
 import job_state as job  # noqa: E402
+import queue_state as queue  # noqa: E402
 import rank_state as rank  # noqa: E402
 import roster  # noqa: E402
 
@@ -28,7 +31,8 @@ def sample(now, exited=False, stopped=0, quiet=0):
 
 class Purity(unittest.TestCase):
     def test_what_decides_knows_no_clock_no_process_and_no_file(self):
-        for module, imports in ((job, ["collections", "signal", "faults"]), (job.faults, []), (rank, ["collections", "signal"]), (roster, [])):
+        for module, imports in ((job, ["collections", "signal", "faults"]), (job.faults, []), (rank, ["collections", "signal"]), (roster, []),
+                                (queue, ["collections"])):
             with open(module.__file__) as file:
                 nodes = list(ast.walk(ast.parse(file.read())))
             imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -580,6 +584,112 @@ class Roster(unittest.TestCase):
                 one.cleaned("node2", True)
             one.assign(ALL)
             self.assertEqual(one.states, self.states(), sequence)
+
+
+def up(slurm=None, now=0, missing=0, is_submitted=True):
+    return queue.Up(now, slurm, missing, is_submitted)
+
+
+def down(slurm=None, missing=0, exists=True, has_result=False, may_come=False):
+    return queue.Down(slurm, missing, exists, has_result, may_come)
+
+
+GONE = queue.MISSING + 1  # rounds
+ANSWERED = queue.Answered()
+
+
+class Queue(unittest.TestCase):
+    def after(self, *observations, state=queue.Prepared()):
+        """The name of the state after these observations, and the actions of each."""
+        all_actions = []
+        for observation in observations:
+            state, actions = queue.decide(state, observation)
+            all_actions.append(actions)
+        return type(state).__name__, all_actions
+
+    def test_a_launcher_goes_on_when_the_job_has_its_nodes(self):
+        state, actions = self.after(up("PENDING"), up("CONFIGURING"), up("RUNNING"), ANSWERED, up("RUNNING"), up("SUSPENDED"))
+        self.assertEqual((state, actions), ("Begun", [[], [], [(queue.PLACE,)], [], [], []]))
+        # not placed yet: Slurm did not answer
+        self.assertEqual(self.after(up("RUNNING"), up("RUNNING")), ("Waiting", [[(queue.PLACE,)]] * 2))
+
+    def test_a_job_that_leaves_the_queue_ends_for_the_reason_that_slurm_has(self):
+        observed = [up("PENDING"), up(missing=queue.MISSING), up(missing=GONE), queue.Told("TIMEOUT", "a reason"), ANSWERED]
+        state, actions = self.after(*observed)
+        self.assertEqual((state, actions), ("Begun", [[], [], [(queue.INQUIRE,)], [(queue.ANSWER, "TIMEOUT", "a reason")], []]))
+        # a prolog may have put it into the queue again
+        self.assertEqual(self.after(*[up("COMPLETING")] * 9), ("Waiting", [[]] * 9))
+
+    def test_a_job_that_slurm_has_lost_or_never_had_is_submitted(self):
+        state, actions = self.after(up(missing=GONE), queue.Told("", ""), up(missing=1), up("PENDING"))
+        self.assertEqual((state, actions), ("Waiting", [[(queue.INQUIRE,)], [(queue.SUBMIT,)], [], []]))
+        late = queue.UNSUBMITTED + 8
+        observed = [up(now=now, missing=GONE, is_submitted=False) for now in (7, late - 1, late)]
+        self.assertEqual(self.after(*observed), ("Waiting", [[], [], [(queue.SUBMIT,)]]))
+        # Slurm refuses it
+        self.assertEqual(self.after(*observed + [ANSWERED])[0], "Begun")
+
+    def test_a_launcher_is_asked_once_when_its_nodes_are_lost(self):
+        for lost in (up("COMPLETING"), up("FAILED"), up(missing=GONE)):
+            for told, state in (("TIMEOUT", "TIMEOUT"), ("", queue.NODE_FAIL)):
+                found = self.after(lost, lost, queue.Told(told, ""), lost, lost, state=queue.Begun())
+                self.assertEqual(found, ("Asked", [[(queue.INQUIRE,)]] * 2 + [[(queue.END_LAUNCHER, state)], [], []]))
+        self.assertEqual(self.after(up(missing=queue.MISSING), state=queue.Begun()), ("Begun", [[]]))
+        # it has lost a node
+        found = self.after(up("PENDING"), up("PENDING"), state=queue.Begun())
+        self.assertEqual(found, ("Asked", [[(queue.END_LAUNCHER, queue.NODE_FAIL), (queue.CANCEL,)], [(queue.CANCEL,)]]))
+
+    def test_the_allocation_of_a_launcher_that_has_ended_is_ended(self):
+        for state in (queue.Begun(), queue.Asked()):
+            running = [down("RUNNING", has_result=True)] * (queue.SIGNALS + 2)
+            found, actions = self.after(*running, down("COMPLETING"), down(missing=1), down(missing=GONE), state=state)
+            self.assertEqual(actions[:-3], [[(queue.SIGNAL,)]] * queue.SIGNALS + [[(queue.CANCEL,)]] * 2)
+            self.assertEqual((found, actions[-3:]), ("Ending", [[], [], [(queue.FORGET,)]]))
+            self.assertEqual(self.after(down("PENDING"), state=state)[1], [[(queue.CANCEL,)]])
+
+    def test_a_launcher_that_waited_is_started_again_and_one_that_was_removed_is_recorded(self):
+        for before in ([], [up("PENDING")]):
+            for slurm in ("PENDING", "RUNNING", "COMPLETING"):
+                self.assertEqual(self.after(*before + [down(slurm)])[1][-1], [(queue.START,)])
+                cancel = {"PENDING": [(queue.CANCEL,)], "RUNNING": [(queue.SIGNAL,)], "COMPLETING": []}[slurm]
+                for gone in ({"exists": False}, {"has_result": True}):
+                    self.assertEqual(self.after(*before + [down(slurm, **gone)])[1][-1], cancel)
+            removed = [down(missing=GONE, exists=False), down(missing=GONE, exists=False, has_result=True)]
+            self.assertEqual(self.after(*before + removed)[1][-2:], [[(queue.RECORD_REMOVAL,), (queue.FORGET,)], [(queue.FORGET,)]])
+        self.assertEqual(self.after(down("RUNNING"), state=queue.Begun())[1], [[(queue.SIGNAL,)]], "it has had its answer")
+        self.assertEqual(self.after(down(missing=GONE, exists=False), state=queue.Begun())[1], [[(queue.FORGET,)]])
+
+    def test_a_job_that_hvdctl_is_about_to_start_is_left_alone(self):
+        for slurm in (None, "PENDING", "RUNNING"):
+            observed = down(slurm, missing=GONE, exists=False, may_come=True)
+            self.assertEqual(self.after(observed, observed), ("Prepared", [[], []]))
+        self.assertEqual(self.after(up(), down(missing=GONE, exists=False, may_come=True))[1][-1][-1], (queue.FORGET,), "it was started")
+        self.assertEqual(self.after(down("PENDING", has_result=True, may_come=True))[1], [[(queue.CANCEL,)]])
+
+    def test_after_any_sequence_a_launcher_is_asked_at_most_once_and_an_ended_job_forgotten(self):
+        slurms = [None, "PENDING", "RUNNING", "COMPLETING"]
+        observed = [up(slurm, missing=GONE * (slurm is None)) for slurm in slurms]
+        observed += [down(slurm, GONE * (slurm is None), exists) for slurm in slurms for exists in (True, False)]
+        # what follows an action
+        follow = {queue.PLACE: ANSWERED, queue.ANSWER: ANSWERED, queue.INQUIRE: queue.Told("CANCELLED", "")}
+
+        def perform(state, observation):
+            state, actions = queue.decide(state, observation)
+            done = list(actions)
+            for name, *_ in actions:
+                if name in follow:
+                    state, more = perform(state, follow[name])
+                    done += more
+            return state, done
+
+        for sequence in itertools.product(observed, repeat=4):
+            state, done = queue.Prepared(), []
+            for observation in sequence:
+                state, actions = perform(state, observation)
+                done += actions
+            self.assertLessEqual(sum(name == queue.END_LAUNCHER for name, *_ in done), 1, sequence)
+            self.assertLessEqual(sum(name == queue.ANSWER for name, *_ in done), 1, sequence)
+            self.assertEqual(perform(state, down(missing=GONE, exists=False, has_result=True))[1], [(queue.FORGET,)], sequence)
 
 
 if __name__ == "__main__":
