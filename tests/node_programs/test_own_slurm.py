@@ -13,10 +13,12 @@ sys.dont_write_bytecode = True
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts")
 sys.path[:0] = [os.path.join(SCRIPTS, *parts) for parts in (["slurm", "nodes"], ["programs", "slurm"], ["programs"])]
 import agent  # noqa: E402
+import faults  # noqa: E402
 import node  # noqa: E402
 import queue_state  # noqa: E402
 import queued  # noqa: E402
 import queue_wait  # noqa: E402
+import result  # noqa: E402
 
 ID = "20261127-101500-4f2a"
 OTHER = "20261127-101501-4f2a"
@@ -242,7 +244,9 @@ class Agent(Directory):
         del self.engine.states["hmaster-" + ID]
         self.assertEqual(self.look("PENDING"), [("scancel", "7")])
         self.look()
-        self.assertEqual(json.loads(self.read("result.json"))["reason"], {"kind": "container_removed"})
+        recorded = json.loads(self.read("result.json"))
+        self.assertLess(abs(time.time() - recorded.pop("ended")), 60)
+        self.assertEqual(recorded, {"format": 1, "launcher": 1, "stopped": False, "ranks": 3, "reason": {"kind": "container_removed"}})
 
     def test_a_job_that_cannot_begin_on_a_node_ends(self):
         self.look("CONFIGURING", "a,b", is_up=True)
@@ -511,6 +515,35 @@ class Hook(Directory):
         with open(os.path.join(self.tools.name, "asked")) as file:
             asked = file.read()
         self.assertIn("update nodename=a state=drain reason=" + node.MARK, asked, "it is resumed by this mark")
+
+
+class Ending(unittest.TestCase):
+    def test_a_job_that_ends_in_the_queue_has_failed_unless_that_was_requested(self):
+        for allocation, expected in (
+            (None, (faults.ENDED_IN_QUEUE, True)),
+            ({"end": "CANCELLED", "why": ""}, (faults.CANCELLED_IN_QUEUE, True)),
+            ({"end": "DEADLINE", "why": ""}, (faults.TIME_LIMIT, False)),
+            ({"end": "CANCELLED", "why": "b: port 7 is in use"}, (faults.not_allocated("b: port 7 is in use"), False)),
+        ):
+            self.assertEqual(queue_wait.ending(allocation), expected)
+
+    def test_a_result_has_the_launcher_s_exit_code_unless_its_end_was_requested(self):
+        written = []
+        for arguments in ((faults.TIME_LIMIT,), (None, True, 3), (None, False, 3)):
+            result.write(lambda name, text: written.append((name, json.loads(text))), 1, 2, *arguments, exits=[])
+        self.assertTrue(all(name == "result.json" and one["ended"] and one["exits"] == [] for name, one in written))
+        found = [(one["launcher"], one["stopped"], one.get("reason", "none")) for _, one in written]
+        self.assertEqual(found, [(1, False, faults.TIME_LIMIT), (None, True, "none"), (3, False, "none")])
+
+    def test_one_program_writes_results_and_one_makes_faults(self):
+        found = {'"result.json"': set(), '"kind":': set(), "kind=": set()}
+        for directory, _, names in os.walk(SCRIPTS):
+            for name in (name for name in names if name.endswith(".py")):
+                with open(os.path.join(directory, name)) as file:
+                    text = file.read()
+                for part in found:
+                    found[part].update([name] * (part in text))
+        self.assertEqual(found, {'"result.json"': {"result.py"}, '"kind":': set(), "kind=": {"faults.py"}})
 
 
 class Turn(unittest.TestCase):

@@ -7,6 +7,7 @@ def fault(kind, **facts):
 
 
 CONTAINER_STOPPED = fault("container_stopped")
+CONTAINER_REMOVED = fault("container_removed")
 TIME_LIMIT = fault("time_limit")
 PREEMPTED = fault("preempted")
 NODE_FAILED = fault("node_failed")

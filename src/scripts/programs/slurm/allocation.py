@@ -14,13 +14,13 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 os.environ["HVDCTL_NODE"] = ""  # this runs on the first node, whatever nodes an earlier allocation had (here.py)
 import faults  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
+import result  # noqa: E402
 from here import PROGRAMS  # noqa: E402
 
 # what Slurm sets for each node; that of the first node is not for the others
@@ -255,7 +255,7 @@ def report(ranks, error):
     message = str(error) or type(error).__name__
     fault = faults.not_shared(message) if isinstance(error, NotShared) else faults.not_allocated(message)
     form = json.loads(files.read("launch.json").decode())["format"]
-    files.write_json("result.json", {"format": form, "ended": time.time(), "launcher": 1, "ranks": ranks, "reason": fault})
+    result.write(files.write, form, ranks, fault)
 
 
 def main():
@@ -263,7 +263,7 @@ def main():
         print("hvdctl-address %s %s" % (os.environ["SLURMD_NODENAME"], address(sys.argv[2], sys.argv[3:])))
         return
     ranks = int(sys.argv[1])
-    if os.path.exists(os.path.join(PROGRAMS, "result.json")):
+    if os.path.exists(os.path.join(PROGRAMS, result.NAME)):
         # it has ended, and only Slurm has started it again
         return note_end()
     try:

@@ -31,6 +31,7 @@ import membership  # noqa: E402
 import outside  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
+import result  # noqa: E402
 import roster  # noqa: E402
 import workers  # noqa: E402
 from attempt import Attempt, Launcher, StartCheck, of_this_node, outcome  # noqa: E402
@@ -136,23 +137,23 @@ class JobSupervisor:
         """The number of ranks of the current attempt."""
         return roster.ranks(self.roster.assigned)
 
-    def record(self, result, stopped):
+    def record(self, outcome, stopped):
         """Records the result, once: room on the disk was reserved for one."""
         if not self.is_recorded:
-            launcher = None if stopped else result["launcher"]
-            ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=self.ranks(), outside=self.outside)
-            files.write_json("result.json", dict(format=self.launch["format"], **ended))
+            outcome = dict(outcome, outside=self.outside)
+            fault, launcher = outcome.pop("reason", None), outcome.pop("launcher")
+            result.write(files.write, self.launch["format"], self.ranks(), fault, stopped, launcher, **outcome)
         self.is_recorded = True
 
-    def finish(self, result, stopped):
+    def finish(self, outcome, stopped):
         """Ends what is left, and records the result. Returns the exit code of this process."""
         if self.launch["own_workers"]:
             self.nodes.end_all()
-        self.record(result, stopped)
+        self.record(outcome, stopped)
         # a rank that waits in the kernel may keep this container alive; do not wait for it
         self.log.write(b"d", [b""])
         self.nodes.disconnect_all()
-        return job_state.exit_code(result, stopped, self.ranks())
+        return job_state.exit_code(outcome, stopped, self.ranks())
 
     def start(self):
         """Starts the launcher."""
@@ -355,16 +356,16 @@ class JobSupervisor:
             thread.start()
         return everywhere, waits, threads
 
-    def record_attempt(self, result, pause):
+    def record_attempt(self, outcome, pause):
         """Records an attempt that failed."""
-        self.attempts.append(dict(result, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))
+        self.attempts.append(dict(outcome, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))
         try:
             files.write_json("attempts.json", self.attempts)
         except OSError:
             pass  # a full disk is no reason to give up
         shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.roster.assigned]
         number = len(self.attempts) + 1
-        self.note({"failed": result, "shares": shares, "attempt": number, "attempts": self.launch["restarts"] + 1, "pause": pause})
+        self.note({"failed": outcome, "shares": shares, "attempt": number, "attempts": self.launch["restarts"] + 1, "pause": pause})
 
     def clean(self):
         """Removes what was kept for another attempt, on all nodes."""
@@ -420,8 +421,8 @@ def main():
     try:
         if of_process:
             files.write_json("process.json", of_process)
-        with files.create("result.json") as result:
-            frames.reserve(result.fileno())
+        with files.create(result.NAME) as file:
+            frames.reserve(file.fileno())
     except OSError:
         pass
     code = supervisor.run()

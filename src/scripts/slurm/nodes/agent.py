@@ -12,8 +12,10 @@ import re
 import sys
 import time
 
+import faults
 import queue_state
 import queued
+import result
 from engine import Engine, EngineError
 
 PAUSE = 0.5  # seconds
@@ -54,32 +56,34 @@ class Job:
             queued.store({"number": entry["number"]}, "numbers", self.id + ".json")
             self.number = entry["number"]
         if entry["text"] != self.shown:
-            queued.put(self.path("queue"), entry["text"] + "\n")
+            self.put("queue", entry["text"] + "\n")
             self.shown = entry["text"]
 
     def path(self, name):
         return os.path.join(self.directory, name)
+
+    def put(self, name, text):
+        """Writes a file of the job's own directory."""
+        queued.put(self.path(name), text)
 
     def observe(self, is_up):
         """Returns what is to be decided on. `is_up`: whether its launcher runs; None if its container is gone."""
         slurm = self.entry["state"] if self.entry else None
         if is_up:
             return queue_state.Up(time.monotonic(), slurm, self.missing, bool(self.number))
-        has_result = os.path.lexists(self.path("result.json"))
+        has_result = os.path.lexists(self.path(result.NAME))
         return queue_state.Down(slurm, self.missing, is_up is not None, has_result, queued.may_be_submitted(self.id))
 
     def answer(self, answer):
         """Lets the launcher go on, or end."""
-        queued.put(self.path("allocation.json"), json.dumps(answer))
+        self.put("allocation.json", json.dumps(answer))
         queued.store({}, "allocated", self.id + ".json")
         return queue_state.Answered()
 
     def record_removal(self):
         with contextlib.suppress(OSError, ValueError, KeyError):
             form = json.loads(queued.read(self.path("launch.json")))["format"]
-            fault = {"kind": "container_removed"}  # model/fault.rs
-            result = {"format": form, "ended": time.time(), "launcher": 1, "ranks": self.description["ranks"], "reason": fault}
-            queued.put(self.path("result.json"), json.dumps(result))
+            result.write(self.put, form, self.description["ranks"], faults.CONTAINER_REMOVED)
 
     def forget(self):
         queued.remove_environment(self.id)
@@ -160,7 +164,7 @@ class Agent:
 
     def end_launcher(self, job, state):
         try:
-            queued.put(job.path("deallocated"), state)
+            job.put("deallocated", state)
         finally:
             # ranks may keep that file from being written
             self.engine.signal(job.description["master"], "SIGTERM")
