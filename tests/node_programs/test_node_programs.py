@@ -513,7 +513,7 @@ class Answers(unittest.TestCase):
             with open(path, "w") as file:
                 json.dump(value, file)
             os.utime(path, (1, 1))
-            return world.read(), world.rank
+            return world.read(), world.rank()
 
         with mock.patch.dict(os.environ, {"HVDCTL_RESTART": "0"}):
             for wrong in ({"ranks": None}, {"ranks": ["5"]}, {"attempt": 1}, {"size": None}, {"waits": 0}, {"number": -1}):

@@ -598,6 +598,25 @@ GONE = queue.MISSING + 1  # rounds
 ANSWERED = queue.Answered()
 
 
+class Allocation(unittest.TestCase):
+    def test_slurm_is_asked_while_it_may_be_the_reason(self):
+        for allocation, signals, expected in ((job.HELD, [], True), (job.HELD, TERMINATED, True), (job.HELD, [job.TIME_LIMIT], False),
+                                              (job.TAKEN, TERMINATED, False), (job.OUTSIDE, TERMINATED, False)):
+            self.assertEqual(job.depends_on_slurm(allocation, signals), expected)
+
+    def test_an_allocation_that_is_taken_away_is_the_reason_whatever_asked_first(self):
+        for slurm, reason in (("PREEMPTED", job.PREEMPTED), ("TIMEOUT", job.TIME_LIMIT), ("NODE_FAIL", job.NODE_LOST),
+                              ("CANCELLED", signal.SIGTERM), ("COMPLETING", signal.SIGTERM)):
+            for signals in ([], TERMINATED):
+                self.assertEqual(job.follow_slurm(slurm, signals), (job.TAKEN, [(job.NOTE_REASON, reason)]))
+        self.assertEqual(job.follow_slurm("REQUEUED", TERMINATED), (job.TAKEN, [(job.LEAVE,)]))
+
+    def test_slurm_is_not_asked_again_when_hvdctl_has_requested_the_end(self):
+        for slurm in ("RUNNING", ""):
+            self.assertEqual(job.follow_slurm(slurm, TERMINATED), (job.OUTSIDE, []))
+            self.assertEqual(job.follow_slurm(slurm, []), (job.HELD, []), "a rank has failed")
+
+
 class Queue(unittest.TestCase):
     def after(self, *observations, state=queue.Prepared()):
         """The name of the state after these observations, and the actions of each."""

@@ -12,6 +12,14 @@ TIME_LIMIT = signal.SIGUSR2  # what Slurm sends some time before the end of the 
 PREEMPTED, NODE_LOST = signal.SIGRTMIN, signal.SIGRTMIN + 1
 FAULTS = {BY_ENGINE: faults.CONTAINER_STOPPED, TIME_LIMIT: faults.TIME_LIMIT, PREEMPTED: faults.PREEMPTED, NODE_LOST: faults.NODE_FAILED}
 
+# What the nodes of a job are to Slurm.
+OUTSIDE = "outside"  # no allocation, or one whose end hvdctl itself has requested
+HELD = "held"  # an allocation
+TAKEN = "taken"  # an allocation that Slurm takes away
+# what Slurm says of a job whose allocation it takes away; it also completes one that was cancelled
+REASONS = {"PREEMPTED": PREEMPTED, "TIMEOUT": TIME_LIMIT, "NODE_FAIL": NODE_LOST, "CANCELLED": signal.SIGTERM,
+           "COMPLETING": signal.SIGTERM}
+
 # Why an attempt ends.
 EXITED = "exited"  # the launcher has exited
 FAILED = "failed"  # a rank has failed
@@ -58,6 +66,8 @@ RECORD_ATTEMPT = "record attempt"  # record one that failed; arguments: its resu
 CHOOSE_NODES = "choose nodes"  # use the nodes that answer
 RECORD_CHANGE = "record change"  # record which nodes left and joined; arguments: why they were silent, seconds to wait for others
 RECORD_LOSS = "record loss"  # record that the launcher that was to keep the ranks has exited; argument: its exit code
+LEAVE = "leave"  # leave everything to Slurm, which starts the job again: it keeps its files and has no result
+NOTE_REASON = "note reason"  # let this signal be the first that requested the end
 
 
 def fault_of(signals):
@@ -207,6 +217,21 @@ RULES = {
     (Starting, Tick): start,
     (Starting, Request): stop,
 }
+
+
+def depends_on_slurm(allocation, signals):
+    """Whether Slurm may be the reason when a job is asked to end, or ranks have failed."""
+    return allocation == HELD and signals[:1] != [TIME_LIMIT]
+
+
+def follow_slurm(slurm, signals):
+    """Returns what an allocation is after Slurm has said in which state its job is, and the actions that this asks for. Slurm itself ends
+    what it has on the nodes of one that it takes away."""
+    if slurm == "REQUEUED":
+        return TAKEN, [(LEAVE,)]
+    if slurm in REASONS:
+        return TAKEN, [(NOTE_REASON, REASONS[slurm])]
+    return OUTSIDE if signals else HELD, []
 
 
 def decide(state, observed, limits):

@@ -38,9 +38,6 @@ from attempt import Attempt, Launcher, StartCheck, of_this_node, outcome  # noqa
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
-# what Slurm says of a job whose allocation it takes away; it also completes one that was cancelled
-TAKEN = {"PREEMPTED": job_state.PREEMPTED, "TIMEOUT": job_state.TIME_LIMIT, "NODE_FAIL": job_state.NODE_LOST,
-         "CANCELLED": signal.SIGTERM, "COMPLETING": signal.SIGTERM}
 LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 
 
@@ -59,20 +56,21 @@ def deallocated():
 
 class JobSupervisor:
     """A job from its first attempt to its result."""
-    in_allocation = is_taken = False  # whether its nodes are an allocation of Slurm, and whether that is taken away
+    allocation = job_state.OUTSIDE
 
     def __init__(self, launch):
         self.launch, self.children = launch, processes.Children()
         self.signals = []  # that requested the end of this job, in order
         for number in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE] + [job_state.TIME_LIMIT] * bool(launch.get("slurm")):
             signal.signal(number, lambda number, _frame: self.signals.append(number))
-        self.in_allocation = launch.get("slurm") or launch.get("queued")
+        if launch.get("slurm") or launch.get("queued"):
+            self.allocation = job_state.HELD
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
         here = {name: launch[name] for name in ("node", "address", "ranks")}
         self.roster = roster.Roster([place for place in [here] + launch["workers"] if place["ranks"]], launch["node"])
         self.state = job_state.Running(failures=0)
         self.attempt = None  # the current one
-        self.starts = int(allocation.restarts()) if self.in_allocation else 0  # how often the launcher was started
+        self.starts = 0 if self.allocation == job_state.OUTSIDE else int(allocation.restarts())  # how often the launcher was started
         self.attempts = []  # the results of those that failed
         self.outside = []  # files that are outside the mounts
         self.losses = []  # when a launcher that kept the ranks has ended by itself
@@ -118,20 +116,21 @@ class JobSupervisor:
         return self.finish(*self.state)
 
     def follow_allocation(self):
-        """When the job is asked to end, or ranks have failed, finds out whether that is because Slurm takes the allocation away: that is
-        why the job ends then, and Slurm itself ends what it has on the nodes."""
-        if not self.in_allocation or self.is_taken or self.signals[:1] == [job_state.TIME_LIMIT]:
+        """When the job is asked to end, or ranks have failed, finds out whether that is because Slurm takes the allocation away."""
+        if not job_state.depends_on_slurm(self.allocation, self.signals):
             return
-        state = allocation.state() if self.launch.get("slurm") else deallocated()
-        reason = TAKEN.get(state)
-        if state == "REQUEUED":
-            # Slurm ends everything that is left, and starts the job again: it keeps its files and has no result
-            self.nodes.disconnect_all()
-            os._exit(128 + signal.SIGTERM)
-        if reason:
-            self.is_taken, self.signals[:1] = True, [reason]
-        elif self.signals:
-            self.in_allocation = False  # hvdctl itself has asked
+        slurm = allocation.state() if self.launch.get("slurm") else deallocated()
+        self.allocation, actions = job_state.follow_slurm(slurm, self.signals)
+        perform = {job_state.LEAVE: self.leave, job_state.NOTE_REASON: self.note_reason}
+        for action, *arguments in actions:
+            perform[action](*arguments)
+
+    def leave(self):
+        self.nodes.disconnect_all()
+        os._exit(128 + signal.SIGTERM)
+
+    def note_reason(self, reason):
+        self.signals[:1] = [reason]
 
     def ranks(self):
         """The number of ranks of the current attempt."""
@@ -177,7 +176,7 @@ class JobSupervisor:
         missing = ", ".join(attempt.check.missing.values())
         missing = missing and faults.not_started(self.launch["start_timeout"], missing)
         waited = attempt.driver.waited() if attempt.driver else 0
-        if self.is_taken:
+        if self.allocation == job_state.TAKEN:
             return job_state.Attempt(self.signals[:], None, [], False, None, 0)
         return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing, waited)
 
@@ -264,7 +263,7 @@ class JobSupervisor:
         reap.forget(again)
         # a node that was lost since the driver assigned its ranks is known to be silent
         self.attempt.outcome = outcome(report, self.roster.assigned, self.launch["node"], driver.assigned if driver else 0)
-        if self.is_taken:
+        if self.allocation == job_state.TAKEN:
             self.attempt.outcome.update(silent=[], silence={})
         error = driver and driver.error()
         if error:

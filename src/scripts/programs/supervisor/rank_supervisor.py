@@ -123,19 +123,22 @@ class World:
     """What the job supervisor says about this rank while its launcher keeps it although nodes leave and join (in_place.py)."""
 
     def __init__(self, local_rank):
-        self.local_rank, self.number = local_rank, 0
-        self.is_known, self.rank, self.size, self.waits = False, None, None, False
+        self.local_rank, self.said = local_rank, None  # said: WORLD
 
     def read(self):
         """Reads it again if there is something new. Returns whether there was."""
         with contextlib.suppress(OSError, ValueError):
             world = files.read_json("world.json", WORLD)
-            if str(world["attempt"]) != os.environ.get("HVDCTL_RESTART") or world["number"] <= self.number:
-                return False
-            self.number, self.is_known, self.size, self.waits = world["number"], True, world["size"], world["waits"]
-            self.rank = world["ranks"][self.local_rank] if self.local_rank < len(world["ranks"]) else None
-            return True
+            newest = self.said["number"] if self.said else 0
+            if str(world["attempt"]) == os.environ.get("HVDCTL_RESTART") and world["number"] > newest:
+                self.said = world
+                return True
         return False
+
+    def rank(self):
+        """The number of this rank; None if it has none."""
+        ranks = self.said["ranks"] if self.said else []
+        return ranks[self.local_rank] if self.local_rank < len(ranks) else None
 
 
 def describe_exit(code, asked, oom):
@@ -477,13 +480,14 @@ class Supervisor:
     def follow_world(self):
         """Takes another number if the launcher has given it one. A rank that waits for others to join makes no progress, and should not."""
         if self.world.read():
-            self.limits = self.limits._replace(idle=idle_limit(self.job, self.world.size) if self.activity else None)
-            if self.world.rank not in (None, self.log.rank):
+            rank, size = self.world.rank(), self.world.said["size"]
+            self.limits = self.limits._replace(idle=idle_limit(self.job, size) if self.activity else None)
+            if rank not in (None, self.log.rank):
                 self.waiting.forget()
-                self.log.write(b"n", [b"%d %d" % (self.world.rank, self.world.size)])
-                self.log.rank = self.world.rank
+                self.log.write(b"n", [b"%d %d" % (rank, size)])
+                self.log.rank = rank
                 self.waiting = waiting.Waiting(self.log, self.waiting.limit)
-        if self.world.waits:
+        if self.world.said and self.world.said["waits"]:
             self.progress.last_output = time.monotonic()
 
     def describe(self):
@@ -610,7 +614,7 @@ def main():
         supervisor.run()
         code, delay = rank_state.answer(supervisor.state.code, reap.ASKED in supervisor.signals, watch.lost, supervisor.limits.grace)
         # a launcher that keeps the other ranks is to know at once
-        is_replaced, orphan = supervisor.world.is_known, watch.orphan
+        is_replaced, orphan = supervisor.world.said is not None, watch.orphan
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):
