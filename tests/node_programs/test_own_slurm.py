@@ -1,5 +1,5 @@
-"""Unit tests of what starts and ends the jobs of the cluster's own Slurm (slurm/nodes), and of what waits for their nodes
-(programs/slurm/queue_wait.py)."""
+"""Unit tests of what starts and ends the jobs of the cluster's own Slurm (slurm/nodes), and of what waits for their
+nodes (programs/slurm/queue_wait.py)."""
 import json
 import os
 import shutil
@@ -27,7 +27,8 @@ NAMED = "JobName=q.%s " % ID  # begins what scontrol shows of the job
 
 def description(**fields):
     nodes = [{"node": name, "slots": 2} for name in ("a", "b", "c")]
-    return dict({"nodes": nodes, "launcher": "a", "master": "hmaster-" + ID, "ranks": 3, "per_node": None, "map_by": "slot",
+    return dict({"nodes": nodes, "launcher": "a", "master": "hmaster-" + ID, "ranks": 3, "per_node": None,
+                 "map_by": "slot",
                  "worker": None, "gpus": [], "submit": ["sbatch", "--wrap", "true"], "grace": 1}, **fields)
 
 
@@ -59,7 +60,8 @@ class Queue(unittest.TestCase):
                                         ("COMPLETING", "Prolog", "COMPLETING"), ("PENDING", "Resources", "PENDING")):
             queued.ask = lambda *_: "7|%s|%s|1|2|a.b.%s|n[1-2]\n8|RUNNING|None|1|2|other|n3\n" % (state, reason, ID)
             found = queued.queue()
-            self.assertEqual([(id, one["state"], one["nodes"]) for id, one in found.items()], [(ID, expected, "n[1-2]")])
+            self.assertEqual([(id, one["state"], one["nodes"]) for id, one in found.items()],
+                             [(ID, expected, "n[1-2]")])
 
 
 class Directory(unittest.TestCase):
@@ -132,7 +134,8 @@ class Agent(Directory):
 
     def look(self, state=None, nodes="", is_up=None):
         """A round of the agent with this state of the job in Slurm, and of the launcher's container."""
-        self.entries = {ID: {"number": "7", "state": state, "nodes": nodes, "text": "7|%s|None|1|2" % state}} if state else {}
+        self.entries = {ID: {"number": "7", "state": state, "nodes": nodes,
+                             "text": "7|%s|None|1|2" % state}} if state else {}
         if is_up is not None:
             self.engine.states["hmaster-" + ID] = is_up
         for _ in range(1 if state else queue_state.MISSING + 1):
@@ -166,7 +169,8 @@ class Agent(Directory):
         self.assertFalse(self.exists("jobs") or self.exists("allocated"))
 
     def test_a_launcher_ends_when_slurm_takes_its_nodes_away(self):
-        for shown, state in ((NAMED + "JobState=COMPLETING Reason=TimeLimit", "TIMEOUT"), (NAMED + "JobState=CANCELLED Reason=None", "CANCELLED"),
+        for shown, state in ((NAMED + "JobState=COMPLETING Reason=TimeLimit", "TIMEOUT"),
+                             (NAMED + "JobState=CANCELLED Reason=None", "CANCELLED"),
                              (NAMED + "JobState=COMPLETING Reason=NodeDown", "NODE_FAIL"), (None, "NODE_FAIL"),
                              ("JobName=other.%s JobState=COMPLETED" % OTHER, "NODE_FAIL")):
             self.setUp()
@@ -246,7 +250,8 @@ class Agent(Directory):
         self.look()
         recorded = json.loads(self.read("result.json"))
         self.assertLess(abs(time.time() - recorded.pop("ended")), 60)
-        self.assertEqual(recorded, {"format": 1, "launcher": 1, "stopped": False, "ranks": 3, "reason": {"kind": "container_removed"}})
+        self.assertEqual(recorded, {"format": 1, "launcher": 1, "stopped": False, "ranks": 3,
+                                    "reason": {"kind": "container_removed"}})
 
     def test_a_job_that_cannot_begin_on_a_node_ends(self):
         self.look("CONFIGURING", "a,b", is_up=True)
@@ -476,11 +481,12 @@ class Hook(Directory):
 
     def ask(self, what, program="sys.exit(hook.main(sys.argv[1]))", **variables):
         code = "import sys; sys.path.insert(0, %r); import hook; %s" % (queued.DIRECTORY, program)
-        return subprocess.run([sys.executable, "-c", code, what], env=dict(self.environment, **variables), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=30)
+        return subprocess.run([sys.executable, "-c", code, what], env=dict(self.environment, **variables),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=30)
 
     def start(self):
-        agent = subprocess.Popen([sys.executable, os.path.join(queued.DIRECTORY, "node.py")], env=self.environment, stderr=subprocess.PIPE, text=True)
+        agent = subprocess.Popen([sys.executable, os.path.join(queued.DIRECTORY, "node.py")], env=self.environment,
+                                 stderr=subprocess.PIPE, text=True)
         self.addCleanup(agent.stderr.close)
         self.addCleanup(agent.wait)
         self.addCleanup(agent.kill)

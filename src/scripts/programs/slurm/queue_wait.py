@@ -1,5 +1,6 @@
-"""The main process of hmaster while a job waits in the queue of the cluster's own Slurm. When Slurm has allocated nodes to the job, writes
-these into the description of its launch, and becomes the job supervisor. allocation.json comes from the agent (slurm/nodes/agent.py)."""
+"""The main process of hmaster while a job waits in the queue of the cluster's own Slurm. When Slurm has allocated nodes
+to the job, writes these into the description of its launch, and becomes the job supervisor. allocation.json comes from
+the agent (slurm/nodes/agent.py)."""
 import json
 import os
 import signal
@@ -29,8 +30,8 @@ def wait():
 
 
 def ending(allocation):
-    """How a job has ended in the queue, by the answer of the agent, or by none if the job is to end: the fault, and whether its end was
-    requested."""
+    """How a job has ended in the queue, by the answer of the agent, or by none if the job is to end: the fault, and
+    whether its end was requested."""
     if allocation is None:
         return faults.ENDED_IN_QUEUE, True
     fault = faults.not_allocated(allocation["why"]) if allocation["why"] else ENDS.get(allocation["end"])

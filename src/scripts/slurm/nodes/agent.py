@@ -1,8 +1,9 @@
-"""Starts the jobs to which the cluster's own Slurm allocates nodes, and ends their allocations with them. Runs on the master.
+"""Starts the jobs to which the cluster's own Slurm allocates nodes, and ends their allocations with them. Runs on the
+master.
 
-The container of a job's launcher is up from its submission on, and waits (queue_wait.py). When Slurm has allocated nodes and their prologs
-have started the job's workers, the launcher goes on. When it has ended, its allocation is ended; when the allocation has ended, the launcher
-is.
+The container of a job's launcher is up from its submission on, and waits (queue_wait.py). When Slurm has allocated
+nodes and their prologs have started the job's workers, the launcher goes on. When it has ended, its allocation is
+ended; when the allocation has ended, the launcher is.
 
 queue_state.py decides what is done about a job; this file observes it and acts."""
 import contextlib
@@ -177,7 +178,8 @@ class Agent:
 
 
 def end(job):
-    """How Slurm has ended a job: its state, and why it could not begin on a node (node.py); empty if Slurm does not know it."""
+    """How Slurm has ended a job: its state, and why it could not begin on a node (node.py); empty if Slurm does not
+    know it."""
     if not job.number:
         return "", ""
     try:
@@ -189,7 +191,8 @@ def end(job):
 
 
 def end_of(shown, id):
-    """The same by what scontrol shows of a job. While its nodes are given back, that is COMPLETING, and the reason says why."""
+    """The same by what scontrol shows of a job. While its nodes are given back, that is COMPLETING, and the reason says
+    why."""
     name = re.search(r"\bJobName=(\S+)", shown)
     if not name or not name.group(1).endswith("." + id):
         return "", ""  # a slurmctld that has lost its state gives numbers again

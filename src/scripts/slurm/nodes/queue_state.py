@@ -1,6 +1,7 @@
-"""What the agent does about a job of the cluster's own Slurm, as a state machine: an observation comes in, a new state and actions come
-out. It knows no clock, no engine, no Slurm and no file; agent.py makes the observations and performs the actions. Times are in seconds by
-one clock. An action that fails changes no state: the next round asks for it again."""
+"""What the agent does about a job of the cluster's own Slurm, as a state machine: an observation comes in, a new state
+and actions come out. It knows no clock, no engine, no Slurm and no file; agent.py makes the observations and performs
+the actions. Times are in seconds by one clock. An action that fails changes no state: the next round asks for it
+again."""
 import collections
 
 SIGNALS = 6  # after which the allocation of a job that has ended is cancelled: what waits there may be gone
@@ -15,21 +16,24 @@ Prepared = collections.namedtuple("Prepared", "")  # hvdctl has described it; it
 Waiting = collections.namedtuple("Waiting", "since")  # its launcher waits for nodes, and was seen first at that time
 Begun = collections.namedtuple("Begun", "")  # its launcher has its answer: it goes on, or ends
 Asked = collections.namedtuple("Asked", "")  # it was asked for its end, because the nodes are no longer the job's
-# Its launcher has ended, and what runs in its allocation is signalled. `before`: its state until then; `signals`: how many were sent.
+# Its launcher has ended, and what runs in its allocation is signalled. `before`: its state until then; `signals`: how
+# many were sent.
 Ending = collections.namedtuple("Ending", "before signals")
 
-# The observations. `slurm`: the state of the job by Slurm's queue, None if it is not there; `missing`: for how many rounds it has not been
-# there.
+# The observations. `slurm`: the state of the job by Slurm's queue, None if it is not there; `missing`: for how many
+# rounds it has not been there.
 # Its launcher runs. `is_submitted`: whether Slurm has given the job a number.
 Up = collections.namedtuple("Up", "now slurm missing is_submitted")
-# Its launcher does not run. `exists`: whether its container is there; `may_come`: whether hvdctl may still be about to start it.
+# Its launcher does not run. `exists`: whether its container is there; `may_come`: whether hvdctl may still be about to
+# start it.
 Down = collections.namedtuple("Down", "slurm missing exists has_result may_come")
 Told = collections.namedtuple("Told", "end why")  # how Slurm has ended it, and why; empty if Slurm does not know it
 Answered = collections.namedtuple("Answered", "")  # its launcher has its answer
 
 # The actions, which are performed in this order: each a name with its arguments.
 START = "start"  # start its launcher
-PLACE = "place"  # place its ranks on the nodes that Slurm has given it, and let its launcher go on; is followed by Answered
+# place its ranks on the nodes that Slurm has given it, and let its launcher go on; is followed by Answered
+PLACE = "place"
 INQUIRE = "inquire"  # ask Slurm how it has ended the job; is followed by Told
 SUBMIT = "submit"  # submit it again; is followed by Answered if Slurm refuses it
 ANSWER = "answer"  # end its launcher, which waits; arguments as in Told; is followed by Answered
@@ -149,5 +153,6 @@ RULES = {
 
 
 def decide(state, observed):
-    """Returns the state after an observation, and the actions that it asks for. A state has no other observations than those above."""
+    """Returns the state after an observation, and the actions that it asks for. A state has no other observations than
+    those above."""
     return RULES[type(state), type(observed)](state, observed)
