@@ -391,8 +391,8 @@ def send_changes(description):
     new = {path: about for path, about in changed.items() if about[0] <= MOST and sent.get(path) != about}
     size = sum(about[0] for about in new.values())
     if size > MOST_SENT:
-        sys.exit("%d files of %d MiB have changed in the project, too much to send to the other nodes: put data in another "
-                 "directory, such as $HVDCTL_DATA" % (len(new), size >> 20))
+        sys.exit("%d files of %d MiB have changed in the project, too much to send to the other nodes: put data in "
+                 "another directory, such as $HVDCTL_DATA" % (len(new), size >> 20))
     if not new:
         return
     with tempfile.TemporaryFile() as packed:
