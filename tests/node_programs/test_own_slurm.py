@@ -423,15 +423,19 @@ class Node(Directory):
 class Ranks(Directory):
     """Processes that say of themselves that they are ranks."""
 
-    def rank(self, job, *isolated):
-        """Starts one of a job, and waits until its environment can be read."""
-        rank = ["env", "HVDCTL_PROGRAM=1", "HVDCTL_JOB=" + job, "sh", "-c", "echo there; exec sleep 60"]
-        process = subprocess.Popen([*isolated, *rank], stdout=subprocess.PIPE, text=True)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+    def process(self, *argv):
+        """Starts a process, and waits until it says that it is there. It does not change its program after that:
+        the environment is empty meanwhile."""
+        process = subprocess.Popen([*argv, "sh", "-c", "echo there; read end"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+        for end in (process.stdin.close, process.stdout.close, process.wait, process.kill):
+            self.addCleanup(end)
         self.assertEqual(process.stdout.readline(), "there\n")
         return process
+
+    def rank(self, job, *isolated):
+        """Starts one of a job."""
+        return self.process(*isolated, "env", "HVDCTL_PROGRAM=1", "HVDCTL_JOB=" + job)
 
     def test_a_process_alone_drains_no_node(self):
         self.rank(OTHER)
@@ -452,11 +456,15 @@ class Ranks(Directory):
         inside = self.rank(ID)
         self.assertTrue(node.has_ranks(inside.pid))
         self.assertFalse(node.has_ranks(0))
-        # one of another container may call itself what it likes
-        inside.kill()
-        inside.wait()
-        other = self.rank(ID, "unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
-        self.assertFalse(node.has_ranks(os.getpid()), "of process %d" % other.pid)
+        # one of another container may call itself what it likes; that of the tests may have ranks of another run
+        isolated = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+        other, container = self.rank(ID, *isolated), self.process(*isolated)
+        main = {}
+        for process in (other, container):
+            with open("/proc/%d/task/%d/children" % (process.pid, process.pid)) as children:
+                main[process] = int(children.read())
+        self.assertTrue(node.has_ranks(main[other]))
+        self.assertFalse(node.has_ranks(main[container]), "of process %d" % other.pid)
 
 
 class Hook(Directory):
