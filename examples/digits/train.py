@@ -109,7 +109,8 @@ def main():
     # 5. From here on, optimizer.step() averages the gradients over all ranks before it applies them.
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-    # 6. Only rank 0 reads the checkpoint (other machines need not have the file) and broadcasts the epoch to continue from.
+    # 6. Only rank 0 reads the checkpoint (other machines need not have the file) and broadcasts the epoch to continue
+    # from.
     done = 0
     if first and not args.fresh and os.path.exists(args.checkpoint):
         saved = torch.load(args.checkpoint, map_location="cpu")

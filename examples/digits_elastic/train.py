@@ -2,8 +2,8 @@
 
     hvdctl train examples/digits_elastic -np 1:2
 
-The data are the 1,797 real 8 x 8 images of the UCI digits, in digits.csv: nothing is downloaded. Every process (rank) runs
-this same file. The numbered comments are what makes an ordinary program an elastic one.
+The data are the 1,797 real 8 x 8 images of the UCI digits, in digits.csv: nothing is downloaded. Every process (rank)
+runs this same file. The numbered comments are what makes an ordinary program an elastic one.
 """
 import argparse
 import sys
@@ -43,7 +43,8 @@ optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
 
-# 1. Horovod calls this function again whenever a node has left or joined. Before that, it brings the state of all ranks in line with that of rank 0.
+# 1. Horovod calls this function again whenever a node has left or joined. Before that, it brings the state of all ranks
+# in line with that of rank 0.
 @hvd.elastic.run
 def train(state):
     # 2. What depends on the number of ranks is made here: the share of the data and the learning rate.
@@ -60,8 +61,9 @@ def train(state):
             loss.backward()
             state.optimizer.step()
         state.epoch += 1
-        # 3. After a change, training continues from the last commit, which is in the memory of every rank. A commit takes a little time:
-        # choose how much work may be lost. A node joins, or leaves when it is drained, at a commit.
+        # 3. After a change, training continues from the last commit, which is in the memory of every rank. A commit
+        # takes a little time: choose how much work may be lost. A node joins, or leaves when it is drained, at a
+        # commit.
         state.commit()
         if hvd.rank() == 0:
             print(f"epoch {state.epoch}/{options.epochs}: loss {loss.item():.4f}, {hvd.size()} ranks", flush=True)

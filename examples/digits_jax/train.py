@@ -24,7 +24,8 @@ jax.distributed.initialize(
     local_device_ids=int(os.environ["LOCAL_RANK"]))
 rank, size = jax.process_index(), jax.process_count()
 
-# 2. One device of each rank is a place of the axis "data": batches are divided along it, everything else is the same everywhere.
+# 2. One device of each rank is a place of the axis "data": batches are divided along it, everything else is the same
+# everywhere.
 mesh = jax.make_mesh((size,), ("data",))
 divided, same = NamedSharding(mesh, PartitionSpec("data")), NamedSharding(mesh, PartitionSpec())
 
@@ -47,8 +48,8 @@ def loss_of(model, batch, expected):
     return -jnp.take_along_axis(jax.nn.log_softmax(predict(model, batch)), expected[:, None], axis=1).mean()
 
 
-# 3. The batch of a step is that of all ranks together, so its mean loss, and with it the gradient, is that of all ranks. JAX sees that
-# every rank has another part of it and adds the all-reduce.
+# 3. The batch of a step is that of all ranks together, so its mean loss, and with it the gradient, is that of all
+# ranks. JAX sees that every rank has another part of it and adds the all-reduce.
 @jax.jit
 def step(model, batch, expected):
     loss, gradient = jax.value_and_grad(loss_of)(model, batch, expected)

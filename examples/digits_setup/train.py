@@ -1,4 +1,5 @@
-"""Handwritten digits, classified by one layer of neurons that Horovod trains on all ranks, and a table of what it learned.
+"""Handwritten digits, classified by one layer of neurons that Horovod trains on all ranks, and a table of what it
+learned.
 
 The table is made by a package that the image lacks: `setup` in hvdctl.toml installs it before the first job.
 """

@@ -25,7 +25,8 @@ gpus = tf.config.list_physical_devices("GPU")
 if gpus:
     tf.config.set_visible_devices(gpus[int(os.environ["LOCAL_RANK"])], "GPU")
 
-# 2. Find the other ranks. Who and where they are stands in the environment (TF_CONFIG). This comes before any other operation.
+# 2. Find the other ranks. Who and where they are stands in the environment (TF_CONFIG). This comes before any other
+# operation.
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 size = strategy.num_replicas_in_sync
 rank = json.loads(os.environ["TF_CONFIG"])["task"]["index"] if size > 1 else 0

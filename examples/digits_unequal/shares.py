@@ -2,7 +2,8 @@
 
 
 def shares(total, speeds):
-    """Splits `total` images over ranks in proportion to their speeds. Every rank gets at least one, if there are enough."""
+    """Splits `total` images over ranks in proportion to their speeds. Every rank gets at least one, if there are
+    enough."""
     least = min(1, total // len(speeds))
     rest = total - least * len(speeds)
     # what is left after the least share of everyone, so that each has as close to its proportion as whole images allow

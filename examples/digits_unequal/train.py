@@ -1,7 +1,8 @@
-"""Handwritten digits on machines that are not equally fast: each rank gets as many images of a step as its speed allows.
+"""Handwritten digits on machines that are not equally fast: each rank gets as many images of a step as its speed
+allows.
 
-The data are the 1,797 real 8 x 8 images of the UCI digits, in digits.csv: nothing is downloaded. Every process (rank) runs
-this file. The numbered comments show what differs from ../digits.
+The data are the 1,797 real 8 x 8 images of the UCI digits, in digits.csv: nothing is downloaded. Every process (rank)
+runs this file. The numbered comments show what differs from ../digits.
 """
 import argparse
 import os
@@ -34,7 +35,8 @@ rows = torch.from_numpy(rows[numpy.random.RandomState(0).permutation(len(rows))]
 images, labels = (rows[:, :64] / 16).reshape(-1, 1, 8, 8), rows[:, 64].long()
 train_images, test_images, train_labels, test_labels = images[360:], images[:360], labels[360:], labels[:360]
 
-# 1. The speed of this rank's machine, as `hvdctl bench` has measured it: 1 for the fastest one of the job. All ranks know all speeds.
+# 1. The speed of this rank's machine, as `hvdctl bench` has measured it: 1 for the fastest one of the job. All ranks
+# know all speeds.
 speeds = hvd.allgather_object(float(os.environ.get("HVDCTL_SPEED", "1")))
 
 # 2. A step has as many images as with equal ranks, but a rank twice as fast gets twice as many of them.
@@ -49,7 +51,8 @@ model = nn.Sequential(
     nn.Flatten(), nn.Linear(64 * 2 * 2, 64), nn.ReLU(), nn.Linear(64, 10),
 ).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=options.lr * hvd.size())
-# 3. Gradients are added up, not averaged: the mean of the ranks' means would count an image of a small part more than one of a large part.
+# 3. Gradients are added up, not averaged: the mean of the ranks' means would count an image of a small part more than
+# one of a large part.
 optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Sum)
 hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 hvd.broadcast_optimizer_state(optimizer, root_rank=0)
@@ -63,8 +66,9 @@ for epoch in range(1, options.epochs + 1):
         begun = time.monotonic()
         mine = part(step, hvd.rank(), speeds).to(device)
         optimizer.zero_grad()
-        # 5. The sum over the rank's images, divided by the images of all ranks: added up, that is the mean over the whole step, however it is
-        #    split. A last step with fewer images than ranks leaves some ranks without any; their sum is zero.
+        # 5. The sum over the rank's images, divided by the images of all ranks: added up, that is the mean over the
+        # whole step, however it is split. A last step with fewer images than ranks leaves some ranks without any; their
+        # sum is zero.
         loss = F.cross_entropy(model(train_images[mine]), train_labels[mine], reduction="sum") / len(step)
         loss.backward()
         computing += time.monotonic() - begun

@@ -1,4 +1,5 @@
-"""Pi by numerical integration, a plain MPI program: every rank sums its part of the interval, and rank 0 adds up the parts."""
+"""Pi by numerical integration, a plain MPI program: every rank sums its part of the interval, and rank 0 adds up the
+parts."""
 from mpi4py import MPI
 
 STEPS = 10_000_000

@@ -1,7 +1,7 @@
 """Handwritten digits, trained by PyTorch on a Spark cluster of its own: the ranks of this job.
 
-Rank 0 is Spark's master and the driver; every rank, rank 0 too, is a worker with the cores and memory of the rank. The driver grades the
-executors by a short task, and trains with TorchDistributor on all of them. The data are the
+Rank 0 is Spark's master and the driver; every rank, rank 0 too, is a worker with the cores and memory of the rank. The
+driver grades the executors by a short task, and trains with TorchDistributor on all of them. The data are the
 1,797 images of the UCI digits, in digits.csv.
 """
 import argparse
@@ -25,11 +25,13 @@ def spark_home():
     """Spark's directory. Ends the program if the image has no Spark or no Java."""
     java = os.environ.get("JAVA_HOME")
     if not (os.path.exists(os.path.join(java, "bin", "java")) if java else shutil.which("java")):
-        sys.exit("there is no Java runtime in this image, which Spark needs: run without --no-setup, or install a JRE in the image")
+        sys.exit("there is no Java runtime in this image, which Spark needs: run without --no-setup, or install a JRE "
+                 "in the image")
     try:
         import pyspark
     except ImportError:
-        sys.exit("there is no pyspark in this image: run without --no-setup, or put the lines of `setup` in hvdctl.toml into the image")
+        sys.exit("there is no pyspark in this image: run without --no-setup, or put the lines of `setup` in "
+                 "hvdctl.toml into the image")
     return os.path.dirname(pyspark.__file__)
 
 
@@ -61,8 +63,9 @@ def job_secret():
             with open(SECRET_FILE) as file:
                 secret = file.read().strip()
         except OSError:
-            sys.exit("there is no secret for the Spark cluster, and without one everyone on the nodes' network could run programs in it: run "
-                     "without --no-setup, or set SPARK_SECRET to a random value and add -e SPARK_SECRET")
+            sys.exit("there is no secret for the Spark cluster, and without one everyone on the nodes' network could "
+                     "run programs in it: run without --no-setup, or set SPARK_SECRET to a random value and add "
+                     "-e SPARK_SECRET")
     if len(secret) < 16:
         sys.exit("the secret of the Spark cluster is shorter than 16 characters")
     return hmac.new(secret.encode(), os.environ["HVDCTL_JOB"].encode(), "sha256").hexdigest()
@@ -73,13 +76,16 @@ def configure(directory, secret):
     lines = ["spark.ui.enabled false", "spark.ui.killEnabled false", "spark.ui.showConsoleProgress false",
              "spark.master.ui.decommission.allow.mode DENY",  # which any user of the node could ask for otherwise
              "spark.port.maxRetries 0",  # a master on another port is of no use
-             "spark.barrier.sync.timeout %d" % START_LIMIT, "spark.authenticate true", "spark.authenticate.secret " + secret,
-             "spark.network.crypto.enabled true", "spark.network.crypto.saslFallback false", "spark.network.crypto.authEngineVersion 2"]
+             "spark.barrier.sync.timeout %d" % START_LIMIT, "spark.authenticate true",
+             "spark.authenticate.secret " + secret,
+             "spark.network.crypto.enabled true", "spark.network.crypto.saslFallback false",
+             "spark.network.crypto.authEngineVersion 2"]
     with open(os.open(os.path.join(directory, "spark-defaults.conf"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
         file.write("\n".join(lines) + "\n")
     with open(os.path.join(directory, "log4j2.properties"), "w") as file:
-        file.write("rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\nappender.stderr.type = Console\n"
-                   "appender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\nappender.stderr.layout.type = PatternLayout\n"
+        file.write("rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\n"
+                   "appender.stderr.type = Console\nappender.stderr.name = stderr\n"
+                   "appender.stderr.target = SYSTEM_ERR\nappender.stderr.layout.type = PatternLayout\n"
                    "appender.stderr.layout.pattern = %p %c{1}: %m%n%ex\n")
 
 
@@ -113,7 +119,8 @@ def wait_for(what, condition, children=()):
 
 
 def wait_until_gone(address, port, worker):
-    """Waits until the master has ended, which closes a connection to it. Ends the program if the worker ends first, or the network fails."""
+    """Waits until the master has ended, which closes a connection to it. Ends the program if the worker ends first, or
+    the network fails."""
     with socket.create_connection((address, port), timeout=5) as connection:
         connection.settimeout(None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -247,7 +254,8 @@ def main():
                           PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_DIRS=directory, TMPDIR=directory)
 
         def start(name, *arguments):
-            program = [os.path.join(home, "bin", "spark-class"), "org.apache.spark.deploy." + name, "--webui-port", "0", "--host", here]
+            program = [os.path.join(home, "bin", "spark-class"), "org.apache.spark.deploy." + name, "--webui-port", "0",
+                       "--host", here]
             # --host is where Spark listens for Spark; its web page, which asks for no secret, listens at SPARK_LOCAL_IP
             env = dict(os.environ, SPARK_LOCAL_IP="127.0.0.1")
             with open(os.path.join(directory, "log"), "ab") as log:

@@ -1,5 +1,6 @@
-"""Delays every packet that a rule of iptables puts into a queue, for the kernels that lack netem: `python3 -I -c PROGRAM QUEUE SECONDS`. It
-prints a line when it has the queue, and ends with its standard input; a rule with --queue-bypass then lets packets pass."""
+"""Delays every packet that a rule of iptables puts into a queue, for the kernels that lack netem: `python3 -I -c
+PROGRAM QUEUE SECONDS`. It prints a line when it has the queue, and ends with its standard input; a rule with
+--queue-bypass then lets packets pass."""
 import collections
 import os
 import select
@@ -43,8 +44,8 @@ def main():
     kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
     bind = attribute(1, struct.pack("!BBH", 1, 0, 0))
     # only numbers; whole segments, however large; and what the queue has no room for passes
-    plan = attribute(2, struct.pack("!IB", 0, 1)), attribute(3, struct.pack("!I", 16384)), attribute(4, struct.pack("!I", 5)), \
-        attribute(5, struct.pack("!I", 5))
+    plan = [attribute(2, struct.pack("!IB", 0, 1)), attribute(3, struct.pack("!I", 16384)),
+            attribute(4, struct.pack("!I", 5)), attribute(5, struct.pack("!I", 5))]
     for attributes in ([bind], plan):
         kernel.send(message(CONFIG, queue, *attributes, acknowledge=True))
         length, kind, _, _, _, error = struct.unpack_from("=IHHIIi", kernel.recv(65536))

@@ -44,13 +44,14 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 16] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 12] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 13] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
     (0o644, ALLOCATION, include_str!("../scripts/programs/slurm/allocation.py")),
     (0o644, QUEUE_WAIT, include_str!("../scripts/programs/slurm/queue_wait.py")),
     (0o644, "attempt.py", include_str!("../scripts/programs/supervisor/attempt.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/supervisor/job_state.py")),
     (0o644, "faults.py", include_str!("../scripts/programs/faults.py")),
+    (0o644, "result.py", include_str!("../scripts/programs/result.py")),
     (0o644, "hosts.py", include_str!("../scripts/programs/hosts.py")),
     (0o644, "membership.py", include_str!("../scripts/programs/elastic/membership.py")),
     (0o644, "roster.py", include_str!("../scripts/programs/elastic/roster.py")),

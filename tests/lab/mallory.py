@@ -1,7 +1,8 @@
-"""What a user of a machine can do with all that appears there: `mallory.py SETTINGS`, a JSON object. Tries until the file `stop`
-appears, for `limit` seconds at most, and prints each thing that succeeds once, as "RIGHT WHAT". With `user`, it runs as root: root
-finds what there is, in directories that the user cannot list, too, and a child without privileges tries it. Without `user`, the
-program tries as it is. Nothing is changed, no byte is sent, and no lock is kept, except with `hold`. It never reads from a packet socket.
+"""What a user of a machine can do with all that appears there: `mallory.py SETTINGS`, a JSON object. Tries until the
+file `stop` appears, for `limit` seconds at most, and prints each thing that succeeds once, as "RIGHT WHAT". With
+`user`, it runs as root: root finds what there is, in directories that the user cannot list, too, and a child without
+privileges tries it. Without `user`, the program tries as it is. Nothing is changed, no byte is sent, and no lock is
+kept, except with `hold`. It never reads from a packet socket.
 
     user     [UID, GID] of the child
     places   directories; what lies there at the start counts only below those in `own`
@@ -151,7 +152,8 @@ def try_socket(kind):
 
 def try_gpus(given):
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20).stdout
+        listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                timeout=20).stdout
     except (OSError, subprocess.TimeoutExpired):
         return
     if sum(line.startswith(b"GPU ") for line in listed.splitlines()) > given:
@@ -220,7 +222,8 @@ def marked(pid):
         return True
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            values = [line.partition(b"=")[2] for line in file.read().split(b"\0") if line.startswith(variable.encode() + b"=")]
+            values = [line.partition(b"=")[2] for line in file.read().split(b"\0")
+                      if line.startswith(variable.encode() + b"=")]
     except OSError:
         return False
     return bool(values) and ("job" not in settings or values[0].decode() != os.environ.get(variable))
@@ -305,7 +308,8 @@ def program(inode):
 
 
 def kind_of(address):
-    return {"127": "loopback", "::1": "loopback"}.get(address.split(".")[0], "every address" if address in ("0.0.0.0", "::") else "ADDRESS")
+    return {"127": "loopback", "::1": "loopback"}.get(address.split(".")[0],
+                                                      "every address" if address in ("0.0.0.0", "::") else "ADDRESS")
 
 
 def is_new(thing):

@@ -1,6 +1,6 @@
-"""A registry with one image of one layer, the same on every machine, on a port of this machine's own loopback, where Docker asks for no
-TLS. Every reference to it is answered with the same image, to those who log in. Arguments: the port, the layer's size in bytes, and
-the login, USER:PASSWORD."""
+"""A registry with one image of one layer, the same on every machine, on a port of this machine's own loopback, where
+Docker asks for no TLS. Every reference to it is answered with the same image, to those who log in. Arguments: the port,
+the layer's size in bytes, and the login, USER:PASSWORD."""
 import base64
 import gzip
 import hashlib
@@ -32,7 +32,8 @@ config = json.dumps({
 KIND = "application/vnd.docker.distribution.manifest.v2+json"
 manifest = json.dumps({
     "schemaVersion": 2, "mediaType": KIND,
-    "config": {"mediaType": "application/vnd.docker.container.image.v1+json", "size": len(config), "digest": digest(config)},
+    "config": {"mediaType": "application/vnd.docker.container.image.v1+json", "size": len(config),
+               "digest": digest(config)},
     "layers": [{
         "mediaType": "application/vnd.docker.image.rootfs.diff.tar.gzip", "size": len(layer), "digest": digest(layer),
     }],

@@ -1,8 +1,9 @@
 """Cores and GPUs of machines: the texts of files under /sys by path, and the output of `nvidia-smi`."""
 
-# Constructed after the published topology of the NVIDIA DGX A100, not recorded: two sockets of 64 cores with two threads each, four
-# NUMA nodes a socket, eight GPUs next to four of the nodes.
-DGX_NODES = {node: "%d-%d,%d-%d" % (16 * node, 16 * node + 15, 128 + 16 * node, 128 + 16 * node + 15) for node in range(8)}
+# Constructed after the published topology of the NVIDIA DGX A100, not recorded: two sockets of 64 cores with two
+# threads each, four NUMA nodes a socket, eight GPUs next to four of the nodes.
+DGX_NODES = {node: "%d-%d,%d-%d" % (16 * node, 16 * node + 15, 128 + 16 * node, 128 + 16 * node + 15)
+             for node in range(8)}
 DGX_GPUS = """\
 0, GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, 00000000:07:00.0
 1, GPU-4d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, 00000000:0F:00.0
@@ -32,7 +33,8 @@ DGX.update(("/sys/bus/pci/devices/0000:%s:00.0/numa_node" % bus, node) for bus, 
 
 # a virtual machine with two cores; its GPU has no place
 VM = {"/sys/devices/system/node/online": "0", "/sys/devices/system/node/node0/cpulist": "0-1",
-      "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list": "0", "/sys/devices/system/cpu/cpu1/topology/thread_siblings_list": "1",
+      "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list": "0",
+      "/sys/devices/system/cpu/cpu1/topology/thread_siblings_list": "1",
       "/sys/bus/pci/devices/0000:00:05.0/numa_node": "-1"}
 VM_GPUS = "0, GPU-8d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, 00000000:00:05.0\n"
 

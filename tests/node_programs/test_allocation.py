@@ -1,4 +1,5 @@
-"""Unit tests of what begins a job in an allocation of Slurm (slurm/allocation.py), and of where a node's files are (here.py)."""
+"""Unit tests of what begins a job in an allocation of Slurm (slurm/allocation.py), and of where a node's files are
+(here.py)."""
 import os
 import sys
 import tempfile
@@ -19,7 +20,8 @@ class Placement(unittest.TestCase):
 
     def test_ranks_fill_the_tasks_in_the_order_of_the_nodes(self):
         def shares(counts, ranks):
-            return [(one["node"], one["ranks"], one["first"]) for one in allocation.shares(["a", "b", "c"], counts, ranks)]
+            return [(one["node"], one["ranks"], one["first"])
+                    for one in allocation.shares(["a", "b", "c"], counts, ranks)]
 
         self.assertEqual(shares([2, 1, 1], 0), [("a", 2, 0), ("b", 1, 2), ("c", 1, 3)])
         self.assertEqual(shares([2, 2, 2], 3), [("a", 2, 0), ("b", 1, 2)])
@@ -60,7 +62,8 @@ class Endings(unittest.TestCase):
         self.assertEqual(state(["completing", "down*"], JobState="COMPLETING"), "NODE_FAIL")
         self.assertEqual(state(["idle*"], JobState="COMPLETING"), "NODE_FAIL")
         self.assertEqual(state(["idle*"], JobState="CANCELLED"), "CANCELLED")
-        self.assertEqual(state(JobState="RUNNING", PreemptTime="2026-11-27T20:39:43"), "PREEMPTED", "it has some time left")
+        self.assertEqual(state(JobState="RUNNING", PreemptTime="2026-11-27T20:39:43"), "PREEMPTED",
+                         "it has some time left")
         self.assertEqual(state(JobState="COMPLETING", Restarts="1", PreemptTime="2026-11-27T20:39:43"), "REQUEUED")
         self.assertEqual(state(restarted="1", JobState="RUNNING", Restarts="1"), "RUNNING")
         self.assertEqual(allocation.state_of({}, [], "0"), "", "it does not answer")
@@ -84,7 +87,8 @@ esac
                     file.write(srun.replace("[LOADS]", loads))
                 os.chmod(path, 0o755)
                 path = directory + ":" + os.environ["PATH"]
-                with unittest.mock.patch.dict(os.environ, {"PATH": path}), unittest.mock.patch.object(allocation, "PROGRAMS", directory):
+                in_path = unittest.mock.patch.dict(os.environ, {"PATH": path})
+                with in_path, unittest.mock.patch.object(allocation, "PROGRAMS", directory):
                     allocation.connect_mpi({"MpiDefault": "none"}, 2)
                     self.assertEqual(os.environ["SLURM_MPI_TYPE"], expected)
                 # that ranks of MPI are alone is in the job's log

@@ -1,5 +1,5 @@
-"""Tests of what `hvdctl bench` and `hvdctl verify` run on the ranks (src/scripts/ranks), as processes on this machine that communicate over a
-stand-in for mpi4py. tests/node_programs.rs runs them with every interpreter that it finds."""
+"""Tests of what `hvdctl bench` and `hvdctl verify` run on the ranks (src/scripts/ranks), as processes on this machine
+that communicate over a stand-in for mpi4py. tests/node_programs.rs runs them with every interpreter that it finds."""
 import json
 import os
 import subprocess
@@ -21,11 +21,13 @@ import place  # noqa: E402
 
 
 def run(program, arguments, size, fault=None):
-    """Runs a program as so many ranks and returns the lines of each, and the exit codes. `fault`: a rank and `MPI_FAULT` there."""
+    """Runs a program as so many ranks and returns the lines of each, and the exit codes. `fault`: a rank and
+    `MPI_FAULT` there."""
     with tempfile.TemporaryDirectory() as directory:
         def start(rank):
             env = dict(os.environ, MPI_RANK=str(rank), MPI_SIZE=str(size), MPI_SOCKET=os.path.join(directory, "socket"),
-                       PYTHONPATH=os.pathsep.join([os.path.join(HERE, "stand_ins"), SUPERVISORS]), PYTHONDONTWRITEBYTECODE="1")
+                       PYTHONPATH=os.pathsep.join([os.path.join(HERE, "stand_ins"), SUPERVISORS]),
+                       PYTHONDONTWRITEBYTECODE="1")
             env.update({"MPI_FAULT": fault[1]} if fault and fault[0] == rank else {})
             argv = [sys.executable, os.path.join(PROGRAMS, program)] + arguments
             return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -91,8 +93,8 @@ class Driver:
 
 
 class Place(unittest.TestCase):
-    LISTED = ["GPU 0: NVIDIA A100 (UUID: GPU-aa)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c6)", "  MIG 3g.20gb     Device  1: (UUID: MIG-d7)",
-              "GPU 1: NVIDIA A100 (UUID: GPU-bb)"]
+    LISTED = ["GPU 0: NVIDIA A100 (UUID: GPU-aa)", "  MIG 3g.20gb     Device  0: (UUID: MIG-c6)",
+              "  MIG 3g.20gb     Device  1: (UUID: MIG-d7)", "GPU 1: NVIDIA A100 (UUID: GPU-bb)"]
 
     def test_the_device_is_the_one_that_cuda_gives(self):
         uuid = "a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1"
@@ -105,7 +107,8 @@ class Place(unittest.TestCase):
         self.assertEqual(place.gpu(Driver(), 0, None, None), (None, None, None), "there is no GPU")
 
     def test_without_cuda_it_is_the_listed_one(self):
-        for visible, local_rank, device in ((None, 0, "GPU-aa"), (None, 3, "GPU-bb"), ("1,0", 0, "GPU-bb"), ("GPU-bb", 0, "GPU-bb"),
+        for visible, local_rank, device in ((None, 0, "GPU-aa"), (None, 3, "GPU-bb"), ("1,0", 0, "GPU-bb"),
+                                            ("GPU-bb", 0, "GPU-bb"),
                                             ("MIG-d7", 1, "MIG-d7"), ("MIG-c6,MIG-d7", 1, "MIG-d7"), ("9", 0, None)):
             self.assertEqual(place.gpu(None, local_rank, self.LISTED, visible), (device, None, None), visible)
 
@@ -113,7 +116,8 @@ class Place(unittest.TestCase):
         child = mock.MagicMock()
         child.communicate.side_effect = subprocess.TimeoutExpired("place.py", place.LIMIT)
         with mock.patch("subprocess.Popen", return_value=child):
-            self.assertEqual(place.ask(0, self.LISTED, None), (None, None, "CUDA does not work there: cuInit failed: no answer within 30 s"))
+            self.assertEqual(place.ask(0, self.LISTED, None),
+                             (None, None, "CUDA does not work there: cuInit failed: no answer within 30 s"))
         child.kill.assert_called_once_with()
         child.wait.assert_not_called()
 
@@ -149,8 +153,8 @@ class Together:
 
 class Devices(unittest.TestCase):
     def measured(self, hosts, speed, share=lambda rank, times: 1.0):
-        """Returns the speeds that each rank says. `hosts`: that of each rank. `speed`: of a rank, and of which time. `share`: of the time in
-        which it has a processor."""
+        """Returns the speeds that each rank says. `hosts`: that of each rank. `speed`: of a rank, and of which time.
+        `share`: of the time in which it has a processor."""
         together, said, at_once = Together(len(hosts)), [[] for _ in hosts], []
         local, lock, measuring = threading.local(), threading.Lock(), set()
 
@@ -174,14 +178,16 @@ class Devices(unittest.TestCase):
             collectives.Session(backend).measure_devices(0.02)
 
         with mock.patch.object(collectives, "speed", measure), \
-                mock.patch.object(collectives, "say", lambda kind, value: kind == "speed" and said[local.rank].append(value)), \
+                mock.patch.object(collectives, "say", lambda kind, value: kind == "speed"
+                                  and said[local.rank].append(value)), \
                 mock.patch.object(collectives.socket, "gethostname", lambda: hosts[local.rank]):
             threads = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(len(hosts))]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join(60)
-        return [[(round(each["flops"] / 1e9, 2), each.get("alone", False)) for each in of_rank] for of_rank in said], at_once
+        return [[(round(each["flops"] / 1e9, 2), each.get("alone", False)) for each in of_rank]
+                for of_rank in said], at_once
 
     def test_what_is_fast_is_measured_once(self):
         said, _ = self.measured("abc", lambda rank, _: [10, 9, 11][rank])
@@ -205,10 +211,12 @@ class Devices(unittest.TestCase):
     def test_what_never_gets_a_processor_is_not_measured_over_and_over(self):
         said, _ = self.measured("abcd", lambda rank, _: [10, 5, 10, 4][rank], lambda rank, _: 0.2)
         self.assertEqual([len(of_rank) for of_rank in said], [1, 2, 1, 2])
-        said, _ = self.measured("abcd", lambda rank, _: [10, 5, 10, 4][rank], lambda rank, times: 0.9 if times and rank == 3 else 0.2)
+        said, _ = self.measured("abcd", lambda rank, _: [10, 5, 10, 4][rank],
+                                lambda rank, times: 0.9 if times and rank == 3 else 0.2)
         self.assertEqual([len(of_rank) for of_rank in said], [1, 4, 1, 4], "one of them had")
         said, _ = self.measured("abcd", lambda rank, _: [10, 5, 10, 4][rank], lambda rank, _: 0.2 if rank % 2 else 0.9)
-        self.assertEqual([len(of_rank) for of_rank in said], [1, 4, 1, 4], "most others have theirs: it may be disturbed for a moment")
+        self.assertEqual([len(of_rank) for of_rank in said], [1, 4, 1, 4],
+                         "most others have theirs: it may be disturbed for a moment")
 
     def test_ranks_without_a_speed_take_part(self):
         said, _ = self.measured("abc", lambda rank, _: [10, None, 5][rank])
@@ -217,7 +225,8 @@ class Devices(unittest.TestCase):
     def test_the_slowest_of_many_nodes(self):
         slow = collectives.suspects(list(range(100)), [1] * 100, [[1000] + [99 - rank for rank in range(1, 100)]])
         self.assertEqual(slow, [99, 98, 97, 96, 95, 94, 93, 92])
-        self.assertEqual(collectives.suspects([1, 2, 3], [7, 8, 0], [[10, 1, 0]]), [], "unlike devices, and one that was not measured")
+        self.assertEqual(collectives.suspects([1, 2, 3], [7, 8, 0], [[10, 1, 0]]), [],
+                         "unlike devices, and one that was not measured")
 
     def test_the_share_of_a_processor(self):
         # threads of other tests may still end
@@ -259,9 +268,10 @@ class Ranks(unittest.TestCase):
     def test_what_is_wrong_is_found_where_it_is(self):
         # what rank 1 does to which operations, which ranks see it, and the rank that explains it
         for faults in (
-            (("allreduce", "result", [1], None), ("reducescatter", "result", [1], None), ("alltoall", "result", [1], 0)),
-            (("allreduce", "missing", [0, 1, 2], 1), ("reducescatter", "missing", [0, 1, 2], 1), ("allgather", "swapped", [0, 1, 2], 1),
-             ("alltoall", "swapped", [0, 1, 2], 1)),
+            (("allreduce", "result", [1], None), ("reducescatter", "result", [1], None),
+             ("alltoall", "result", [1], 0)),
+            (("allreduce", "missing", [0, 1, 2], 1), ("reducescatter", "missing", [0, 1, 2], 1),
+             ("allgather", "swapped", [0, 1, 2], 1), ("alltoall", "swapped", [0, 1, 2], 1)),
             (("allreduce", "swapped", [0, 1, 2], None), ("broadcast", "result", [1], 0)),
         ):
             given = ",".join("%s %s" % (operation, kind) for operation, kind, _, _ in faults)
@@ -291,7 +301,8 @@ class Ranks(unittest.TestCase):
 
     def test_an_image_without_a_library(self):
         _, codes, errors = run("collectives.py", ["{}", "no.such.module"], 1)
-        self.assertEqual((codes, errors), ([1], ["nothing in this image lets the ranks communicate (no.such.module): none is installed\n"]))
+        error = "nothing in this image lets the ranks communicate (no.such.module): none is installed\n"
+        self.assertEqual((codes, errors), ([1], [error]))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Unit tests of elastic jobs whose ranks are kept: what in_place.py reads and sends, and what elastic_driver.py changes of Horovod, with a
-package of its name in place of it. tests/node_programs.rs runs them."""
+"""Unit tests of elastic jobs whose ranks are kept: what in_place.py reads and sends, and what elastic_driver.py changes
+of Horovod, with a package of its name in place of it. tests/node_programs.rs runs them."""
 import collections
 import enum
 import itertools
@@ -68,10 +68,12 @@ class Worlds(unittest.TestCase):
 
     def test_ranks_wait_while_they_are_too_few_or_others_join(self):
         changes = []
-        for is_short, joins in ((False, False), (True, False), (True, True), (False, True), (False, True), (False, False)):
+        for is_short, joins in ((False, False), (True, False), (True, True), (False, True), (False, True),
+                                (False, False)):
             self.driver.assignment["waits"] = joins
             changes.append((self.driver.note_shortage(is_short), self.driver.waits))
-        self.assertEqual(changes, [(False, False), (True, True), (False, True), (False, True), (False, True), (True, False)])
+        self.assertEqual(changes, [(False, False), (True, True), (False, True), (False, True), (False, True),
+                                   (True, False)])
         self.assertEqual(self.driver.waited(), 0)
 
     def test_what_is_newer_or_the_end_of_the_attempt_ends_the_repetition(self):
@@ -90,10 +92,12 @@ class Worlds(unittest.TestCase):
 class Assignments(unittest.TestCase):
     """What in_place.py takes of the file that elastic_driver.py writes."""
 
-    VALUE = {"version": 3, "number": 1, "time": 1.5, "ranks": {"10.0.0.1": [0]}, "waits": False, "registered": True, "error": None}
+    VALUE = {"version": 3, "number": 1, "time": 1.5, "ranks": {"10.0.0.1": [0]}, "waits": False, "registered": True,
+             "error": None}
 
     def setUp(self):
-        self.driver, self.path = in_place.Driver(roster.Roster(ORDER, "node1"), mock.Mock()), os.path.join(JOB, in_place.ASSIGNMENT)
+        self.driver, self.path = in_place.Driver(roster.Roster(ORDER, "node1"),
+                                                 mock.Mock()), os.path.join(JOB, in_place.ASSIGNMENT)
         self.addCleanup(lambda: os.path.lexists(self.path) and os.unlink(self.path))
 
     def read(self, text):
@@ -106,7 +110,8 @@ class Assignments(unittest.TestCase):
 
     def test_only_a_whole_and_newer_one_is_taken(self):
         for text in ("", "{", "[" * 100000, "null", json.dumps(dict(self.VALUE, ranks={"10.0.0.1": []})),
-                     json.dumps(dict(self.VALUE, ranks={"10.0.0.1": ["0"]})), json.dumps(dict(self.VALUE, time=float("nan"))),
+                     json.dumps(dict(self.VALUE, ranks={"10.0.0.1": ["0"]})),
+                     json.dumps(dict(self.VALUE, time=float("nan"))),
                      json.dumps(dict(self.VALUE, error=7)), json.dumps(dict(self.VALUE, number=1 << 31))):
             self.assertIsNone(self.read(text), text[:80])
         self.assertEqual(self.read(json.dumps(self.VALUE)), self.VALUE)
@@ -135,7 +140,8 @@ class Interpreter(unittest.TestCase):
         self.assertEqual(self.of(b"#!/usr/bin/env python3\n"), ["/usr/bin/env", "python3"])
         self.assertEqual(self.of(b"#! /opt/a/bin/python -s\n"), ["/opt/a/bin/python", "-s"])
         # conda and pip, where the path is too long for the kernel
-        self.assertEqual(self.of(b"#!/bin/sh\n'''exec' \"/very long/python\" \"$0\" \"$@\"\n' '''\n"), ["/very long/python"])
+        self.assertEqual(self.of(b"#!/bin/sh\n'''exec' \"/very long/python\" \"$0\" \"$@\"\n' '''\n"),
+                         ["/very long/python"])
         # wrappers that set up an environment, and other programs
         self.assertEqual(self.of(b"#!/bin/bash\nexec horovodrun\n"), [])
         self.assertEqual(self.of(b"#!/usr/bin/env bash\n"), [])
@@ -173,7 +179,8 @@ def horovod():
     class ElasticDriver:
         def __init__(self, server=None):
             self.host_assignments, self._timeout, self.server = {}, 20, server or RendezvousServer()
-            self._host_manager, self.exits, self.ready = mock.Mock(_hosts_state=collections.defaultdict(mock.Mock)), [], []
+            self._host_manager = mock.Mock(_hosts_state=collections.defaultdict(mock.Mock))
+            self.exits, self.ready = [], []
 
         def _update_host_assignments(self, current_hosts):
             active = set(self.host_assignments)
@@ -225,9 +232,11 @@ def horovod():
             raise OSError("no route")
 
     modules = {name: types.ModuleType(name) for name in (
-        "horovod", "horovod.runner", "horovod.runner.elastic", "horovod.runner.elastic.discovery", "horovod.runner.elastic.driver",
+        "horovod", "horovod.runner", "horovod.runner.elastic", "horovod.runner.elastic.discovery",
+        "horovod.runner.elastic.driver",
         "horovod.runner.elastic.worker", "horovod.runner.http", "horovod.runner.http.http_server")}
-    for module, kinds in (("elastic.discovery", [HostDiscoveryScript, HostManager]), ("elastic.driver", [ElasticDriver]),
+    for module, kinds in (("elastic.discovery", [HostDiscoveryScript, HostManager]),
+                          ("elastic.driver", [ElasticDriver]),
                           ("elastic.worker", [HostUpdateResult, WorkerNotificationClient]),
                           ("http.http_server", [KVStoreHandler, RendezvousServer])):
         for kind in kinds:
@@ -257,7 +266,8 @@ class Driver(unittest.TestCase):
         self.assertEqual(self.Script()._execute_discovery_script(), "10.0.0.9:2\n10.0.0.1:1\n10.0.0.5:1\n")
         order = self.Manager.order_available_hosts
         self.assertEqual(order({"10.0.0.1", "10.0.0.5", "10.0.0.9"}, []), ["10.0.0.9", "10.0.0.1", "10.0.0.5"])
-        self.assertEqual(order({"10.0.0.1", "10.0.0.9", "10.0.0.7"}, ["10.0.0.1"]), ["10.0.0.1", "10.0.0.9", "10.0.0.7"])
+        self.assertEqual(order({"10.0.0.1", "10.0.0.9", "10.0.0.7"}, ["10.0.0.1"]),
+                         ["10.0.0.1", "10.0.0.9", "10.0.0.7"])
 
     def test_a_host_that_is_taken_back_gets_new_processes(self):
         driver, manager = self.Driver(), self.Manager()
@@ -280,7 +290,8 @@ class Driver(unittest.TestCase):
         self.assertEqual(self.assignment(), dict(first, version=2, registered=True))
         server.init([Slot("a", 0, 0)])
         last = self.assignment()
-        self.assertEqual((last["number"], last["ranks"], last["registered"], len(server.plan)), (2, {"a": [0]}, True, 1))
+        self.assertEqual((last["number"], last["ranks"], last["registered"], len(server.plan)),
+                         (2, {"a": [0]}, True, 1))
 
     def test_threads_publish_only_whole_values(self):
         server, driver, seen = self.Server(), self.Driver(), []
@@ -304,7 +315,8 @@ class Driver(unittest.TestCase):
         server.init([Slot("b", 0, 0), Slow("a", 0, 1)])
         self.assertEqual(seen, [{"a": [0], "b": [1]}])
         last = self.assignment()
-        self.assertEqual((last["number"], last["ranks"], last["registered"], last["version"]), (2, {"b": [0], "a": [1]}, True, 3))
+        self.assertEqual((last["number"], last["ranks"], last["registered"], last["version"]),
+                         (2, {"b": [0], "a": [1]}, True, 3))
 
     def test_the_last_thread_to_write_knows_what_has_happened_before(self):
         assignment, arrivals = elastic_driver.Assignment(), mock.Mock(new={("a", 0): "1"})
@@ -398,7 +410,8 @@ class Driver(unittest.TestCase):
 
     def test_nothing_waits_when_horovod_has_ended_the_job(self):
         driver = self.grows()
-        number, address = self.in_thread(driver.get_slot_info, "a", 0), self.in_thread(self.Handler()._get_value, "global", "0")
+        number, address = self.in_thread(driver.get_slot_info, "a",
+                                         0), self.in_thread(self.Handler()._get_value, "global", "0")
         driver.stop()
         self.assertEqual((number().rank, address(), driver.ready), (0, None, []))
         self.assertEqual((driver.get_slot_info("a", 0).rank, driver.ready), (0, []))

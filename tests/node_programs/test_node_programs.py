@@ -1,5 +1,5 @@
-"""Unit tests of the node programs in src/scripts: what they decide, without other nodes. tests/node_programs.rs runs them with every
-interpreter that it finds."""
+"""Unit tests of the node programs in src/scripts: what they decide, without other nodes. tests/node_programs.rs runs
+them with every interpreter that it finds."""
 import errno
 import fcntl
 import ipaddress
@@ -73,7 +73,8 @@ class Arguments(unittest.TestCase):
             table = json.load(file)
         seen = set()
         for row in table["positions"]:
-            places = [{"node": node, "address": table["addresses"][node], "ranks": ranks} for node, ranks in row["nodes"]]
+            places = [{"node": node, "address": table["addresses"][node], "ranks": ranks}
+                      for node, ranks in row["nodes"]]
             at = attempt.Position(places, row["launcher"], row["node"], row["local_rank"])
             for argument, expected in row["arguments"]:
                 text = at.text(argument)
@@ -106,13 +107,14 @@ class Peers(unittest.TestCase):
 
     def test_connections_of_processes(self):
         me = os.getpid()
-        program = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
+        program = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); " \
+            "print(1, flush=True); sys.stdin.read()"
         with socket.socket() as server:
             server.bind(("127.0.0.1", 0))
             server.listen(1)
             self.assertFalse(peers.communicates([me]), "a socket that listens is no connection")
-            child = subprocess.Popen([sys.executable, "-c", program, str(server.getsockname()[1])], stdin=subprocess.PIPE,
-                                     stdout=subprocess.PIPE)
+            child = subprocess.Popen([sys.executable, "-c", program, str(server.getsockname()[1])],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             with child, server.accept()[0]:
                 child.stdout.readline()
                 self.assertTrue(peers.communicates([me]))
@@ -145,8 +147,8 @@ class NodeLauncher(unittest.TestCase):
         self.addCleanup(os.remove, own)
         with open(own, "w") as file:
             json.dump({"TORCH_A": "of -e", "TORCH_B": "of -e", "USE_LIBUV": "0", "TOKEN": "secret"}, file)
-        request = {"env": {"PATH": os.environ["PATH"], "TORCH_A": "of the image", "OF_IMAGE": "1"}, "reads": ["TORCH_", "USE_LIBUV"],
-                   "argv": ["env"], "ranks": 1, "variables": None}
+        request = {"env": {"PATH": os.environ["PATH"], "TORCH_A": "of the image", "OF_IMAGE": "1"},
+                   "reads": ["TORCH_", "USE_LIBUV"], "argv": ["env"], "ranks": 1, "variables": None}
         done = subprocess.run([sys.executable, os.path.join(JOB, "node_launcher.py")], input=json.dumps(request) + "\n",
                               stdout=subprocess.PIPE, universal_newlines=True)
         lines = done.stdout.splitlines()
@@ -168,7 +170,8 @@ class Hosts(unittest.TestCase):
         self.check("", self.OURS)
         # Debian and Ubuntu; cloud images; a management network
         stock = "127.0.0.1\tlocalhost\n127.0.1.1\town.example.org\town\n::1 localhost ip6-localhost\n"
-        self.check(stock, self.OURS.replace("own", "own.example.org own") + "127.0.0.1\tlocalhost\n::1 localhost ip6-localhost\n")
+        self.check(stock, self.OURS.replace("own", "own.example.org own") +
+                   "127.0.0.1\tlocalhost\n::1 localhost ip6-localhost\n")
         self.check("127.0.0.1 localhost OWN\n::1 own\n", self.OURS + "127.0.0.1\tlocalhost\n")
         self.check("192.168.0.1 own # management\n", self.OURS)
 
@@ -189,12 +192,14 @@ class Hosts(unittest.TestCase):
         hosts.write([["10.0.0.1", ["own"]]], path)
         hosts.write([], path)
         with open(path, "rb") as file:
-            self.assertEqual(file.read(), b"10.0.0.1\town\t# hvdctl\n# caf\xe9, a long line that is longer than what is written\n")
+            self.assertEqual(file.read(), b"10.0.0.1\town\t# hvdctl\n"
+                             b"# caf\xe9, a long line that is longer than what is written\n")
         self.assertEqual(os.stat(path).st_ino, inode)
 
 
 class Ports(unittest.TestCase):
-    """Addresses of the loopback interface stand for nodes: those of this process alone, so that nothing else takes a free port of them."""
+    """Addresses of the loopback interface stand for nodes: those of this process alone, so that nothing else takes a
+    free port of them."""
     TOKEN = "0123456789abcdef"
 
     def setUp(self):
@@ -211,7 +216,8 @@ class Ports(unittest.TestCase):
             return probe.getsockname()[1]
 
     def start(self, address, token=TOKEN):
-        program = subprocess.Popen([sys.executable, "-c", PORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        program = subprocess.Popen([sys.executable, "-c", PORTS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   universal_newlines=True)
         self.addCleanup(program.wait, 60)
         self.addCleanup(program.stdout.close)
         self.addCleanup(program.stdin.close)
@@ -260,8 +266,8 @@ class BenchNetwork(unittest.TestCase):
     TOKEN = "00112233445566778899aabbccddeeff"
 
     def launch(self, address, token=TOKEN, limit=60, answer_limit=20):
-        program = subprocess.Popen([sys.executable, "-I", "-c", BENCH_NETWORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   universal_newlines=True)
+        program = subprocess.Popen([sys.executable, "-I", "-c", BENCH_NETWORK], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, universal_newlines=True)
         self.addCleanup(program.wait, 60)
         self.addCleanup(program.stdout.close)
         self.addCleanup(program.stdin.close)
@@ -279,11 +285,13 @@ class BenchNetwork(unittest.TestCase):
 
     def ask(self, program, **request):
         self.write(program, **request)
-        answers = [json.loads(line) for line in iter(program.stdout.readline, json.dumps({"done": request["do"]}) + "\n")]
+        answers = [json.loads(line) for line in iter(program.stdout.readline,
+                                                     json.dumps({"done": request["do"]}) + "\n")]
         return answers
 
     def measure(self, program, address, port, **changed):
-        plan = dict({"from": 4, "to": 7, "warm": 0.02, "seconds": 0.1, "streams": [1, 2], "probes": 50, "sizes": [1500, 576]}, **changed)
+        plan = dict({"from": 4, "to": 7, "warm": 0.02, "seconds": 0.1, "streams": [1, 2], "probes": 50,
+                     "sizes": [1500, 576]}, **changed)
         return self.ask(program, do="measure", address=address, port=port, **plan)
 
     def test_both_directions_are_measured(self):
@@ -300,7 +308,8 @@ class BenchNetwork(unittest.TestCase):
                 self.assertGreater(transfer["bytes_per_s"], 0)
                 self.assertGreater(transfer["segments"], 0)
                 self.assertGreaterEqual(transfer["retransmits"], 0)
-                self.assertTrue(0 <= transfer["sender"]["idle"] <= 1 and 0 <= transfer["receiver"]["steal"] <= 1, transfer)
+                self.assertTrue(0 <= transfer["sender"]["idle"] <= 1 and 0 <= transfer["receiver"]["steal"] <= 1,
+                                transfer)
             trips = direction["round_trip_us"]
             self.assertTrue(0 < trips["min"] <= trips["median"] <= trips["p99"], trips)
             probes = direction["probes"]
@@ -329,7 +338,8 @@ class BenchNetwork(unittest.TestCase):
         with socket.socket() as closed:
             closed.bind(("127.0.0.2", 0))
             refused = self.measure(program, "127.0.0.2", closed.getsockname()[1])
-        self.assertEqual(refused, [{"from": 4, "to": 7, "error": "Connection refused"}, {"from": 7, "to": 4, "error": "Connection refused"}])
+        self.assertEqual(refused, [{"from": 4, "to": 7, "error": "Connection refused"},
+                                   {"from": 7, "to": 4, "error": "Connection refused"}])
         with socket.socket() as silent:
             silent.bind(("127.0.0.2", 0))
             silent.listen(1)
@@ -344,7 +354,8 @@ class BenchNetwork(unittest.TestCase):
             raise TypeError("not a number")
             yield
 
-        for measured in (lambda: iter([{"bytes_per_s": float("inf")}]), lambda: iter([{"median": float("nan")}]), fails):
+        for measured in (lambda: iter([{"bytes_per_s": float("inf")}]), lambda: iter([{"median": float("nan")}]),
+                         fails):
             with mock.patch.object(bench_network, "Pair", return_value=mock.Mock(measure=measured)):
                 found = list(bench_network.measure(mock.Mock(limit=1), {"from": 4, "to": 7}))
             self.assertEqual([(one["from"], one["to"], "error" in one) for one in found], [(4, 7, True), (7, 4, True)])
@@ -364,18 +375,20 @@ class BenchNetwork(unittest.TestCase):
 
     def test_it_ends_with_its_input_or_at_its_limit(self):
         (first, _), (_, second) = self.start("127.0.0.1"), self.start("127.0.0.2")
-        self.write(first, **{"do": "measure", "from": 0, "to": 1, "address": "127.0.0.2", "port": second["listening"], "warm": 30,
-                             "seconds": 30, "streams": [1], "probes": 1, "sizes": []})
+        self.write(first, **{"do": "measure", "from": 0, "to": 1, "address": "127.0.0.2", "port": second["listening"],
+                             "warm": 30, "seconds": 30, "streams": [1], "probes": 1, "sizes": []})
         first.stdin.close()
         self.assertEqual(first.wait(60), 0)
         self.assertEqual(self.launch("127.0.0.1", limit=0.2).wait(60), 1)
 
     def test_what_cannot_be_read_is_unknown(self):
         link = bench_network.link("no-such-interface")
-        self.assertEqual((link["speed"], link["duplex"], link["mtu"], set(link["counters"].values())), (None, None, None, {None}))
+        self.assertEqual((link["speed"], link["duplex"], link["mtu"], set(link["counters"].values())),
+                         (None, None, None, {None}))
         self.assertEqual([bench_network.number(text) for text in ("1000", "-1", "", None, "x")], [1000] + [None] * 4)
         connection = mock.Mock(getsockopt=lambda *_: b"\0" * 104)
-        self.assertEqual(bench_network.tcp_info(connection), {"snd_mss": 0, "pmtu": 0, "retransmits": 0, "min_rtt": None, "segments": None})
+        self.assertEqual(bench_network.tcp_info(connection),
+                         {"snd_mss": 0, "pmtu": 0, "retransmits": 0, "min_rtt": None, "segments": None})
 
 
 class Outcome(unittest.TestCase):
@@ -386,12 +399,14 @@ class Outcome(unittest.TestCase):
         report.ends = {"a": dict(reap.parse_states(["5.0 0 s ", "9.0 0 x 1"]), ahead=0.0),
                        "b": dict(reap.parse_states(["105.0 1 s ", "108.0 1 x 7"]), ahead=100.0)}
         outcome = attempt.outcome(report, self.PLACES, "a")
-        self.assertEqual([(one["rank"], one["node"], one["time"]) for one in outcome["exits"]], [(0, "a", 9.0), (1, "b", 8.0)])
+        self.assertEqual([(one["rank"], one["node"], one["time"]) for one in outcome["exits"]],
+                         [(0, "a", 9.0), (1, "b", 8.0)])
         self.assertEqual((outcome["started"], outcome["silent"], outcome["silence"]), (2, [], {}))
 
     def test_nodes_that_did_not_answer_are_listed(self):
         report = workers.Report()
-        report.ends, report.silent = {"a": dict(reap.parse_states([]), ahead=0.0)}, {"b": "refused", "c": "not of this attempt"}
+        report.ends, report.silent = {"a": dict(reap.parse_states([]),
+                                                ahead=0.0)}, {"b": "refused", "c": "not of this attempt"}
         outcome = attempt.outcome(report, self.PLACES, "a")
         self.assertEqual((outcome["silent"], outcome["silence"]), (["b"], {"b": "refused"}))
 
@@ -399,17 +414,21 @@ class Outcome(unittest.TestCase):
 class Answers(unittest.TestCase):
     """What a node answers that may be anything."""
 
-    END = {"started": 1, "exits": [{"time": 9.5, "rank": 1, "code": 7, "signal": None, "asked": False, "oom": False}], "lost": [],
-           "hung": [{"time": 9, "rank": 1, "seconds": 60, "idle": "blocked"}, {"time": 9, "rank": 1, "seconds": 60, "tensors": "a"}]}
+    END = {"started": 1, "exits": [{"time": 9.5, "rank": 1, "code": 7, "signal": None, "asked": False, "oom": False}],
+           "lost": [],
+           "hung": [{"time": 9, "rank": 1, "seconds": 60, "idle": "blocked"},
+                    {"time": 9, "rank": 1, "seconds": 60, "tensors": "a"}]}
 
     OUTSIDE = {"files": 1, "bytes": 7, "largest": [{"path": "/a", "bytes": 7}], "whole": True}
 
     def test_a_report_that_says_what_cannot_be_is_no_report(self):
         self.assertEqual(job_files.parse(json.dumps(self.END).encode(), reap.REPORT), self.END)
         exit, hung = self.END["exits"][0], self.END["hung"][0]
-        for wrong in ([], None, 1, {}, dict(self.END, started=-1), dict(self.END, started=1 << 31), dict(self.END, exits={}),
+        for wrong in ([], None, 1, {}, dict(self.END, started=-1), dict(self.END, started=1 << 31),
+                      dict(self.END, exits={}),
                       dict(self.END, exits=[1]), dict(self.END, exits=[dict(exit, time=float("nan"))]),
-                      dict(self.END, exits=[dict(exit, time=float("inf"))]), dict(self.END, exits=[dict(exit, time="9")]),
+                      dict(self.END, exits=[dict(exit, time=float("inf"))]),
+                      dict(self.END, exits=[dict(exit, time="9")]),
                       dict(self.END, exits=[dict(exit, rank=True)]), dict(self.END, exits=[dict(exit, code=10 ** 400)]),
                       dict(self.END, exits=[dict(exit, signal="9")]), dict(self.END, exits=[dict(exit, asked=None)]),
                       dict(self.END, hung=[dict(hung, idle="dreams")]), dict(self.END, hung=[dict(hung, tensors=[])]),
@@ -423,7 +442,8 @@ class Answers(unittest.TestCase):
     def read_outside(self, answer):
         """What is known of the files outside the mounts, by what a node answers to the question."""
         report = workers.Report()
-        with processes.Children().start(["sh", "-c", "read -r asked; [ \"$asked\" = outside ] && printf %s \"$0\"", answer],
+        with processes.Children().start(["sh", "-c", "read -r asked; [ \"$asked\" = outside ] && printf %s \"$0\"",
+                                         answer],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as child:
             workers.Workers.read_outside(child, "b", report)
         return report.outside["b"]
@@ -484,7 +504,8 @@ class Answers(unittest.TestCase):
     def test_nodes_that_are_added_have_the_form_of_nodes(self):
         nodes = membership.Membership(roster.Roster([], "a"), None)
         good = {"node": "b", "address": "b", "ranks": 1}
-        for value in ("{", "{}", "[1]", '[{"node": "b"}]', json.dumps([dict(good, ranks=-1)]), json.dumps([dict(good, node=[])])):
+        for value in ("{", "{}", "[1]", '[{"node": "b"}]', json.dumps([dict(good, ranks=-1)]),
+                      json.dumps([dict(good, node=[])])):
             with open(os.path.join(JOB, membership.JOINING), "w") as file:
                 file.write(value)
             self.assertEqual(nodes.added(), [], value)
@@ -513,10 +534,11 @@ class Answers(unittest.TestCase):
             with open(path, "w") as file:
                 json.dump(value, file)
             os.utime(path, (1, 1))
-            return world.read(), world.rank
+            return world.read(), world.rank()
 
         with mock.patch.dict(os.environ, {"HVDCTL_RESTART": "0"}):
-            for wrong in ({"ranks": None}, {"ranks": ["5"]}, {"attempt": 1}, {"size": None}, {"waits": 0}, {"number": -1}):
+            for wrong in ({"ranks": None}, {"ranks": ["5"]}, {"attempt": 1}, {"size": None}, {"waits": 0},
+                          {"number": -1}):
                 self.assertEqual(read(**wrong), (False, None), wrong)
             self.assertEqual(read(), (True, 5))
             self.assertEqual(read(number=3, ranks=[2, 3]), (True, 3), "written at the same time")
@@ -558,17 +580,20 @@ class Outside(unittest.TestCase):
         return [path for _, _, path in sorted(found.largest, reverse=True)], found.is_whole
 
     def test_what_may_be_a_result(self):
-        results = {"/root/ckpt/last.pt": 50, "/var/tmp/x.pt": 1 << 20, "/tmp/out/a.bin": 2 << 20, "/usr/src/app/log": 6, "/a b\n\xe4": 7,
-                   "/VOLUME/x": 8, "/opt/node1/y": 9, "/data/ray/x": 10, "/root/tmpab3_xy9z/x": 11, "/opt/hvdctl-1/x": 12,
-                   "/tmp/out/ray/x": 3 << 20}
+        results = {"/root/ckpt/last.pt": 50, "/var/tmp/x.pt": 1 << 20, "/tmp/out/a.bin": 2 << 20, "/usr/src/app/log": 6,
+                   "/a b\n\xe4": 7,
+                   "/VOLUME/x": 8, "/opt/node1/y": 9, "/data/ray/x": 10, "/root/tmpab3_xy9z/x": 11,
+                   "/opt/hvdctl-1/x": 12, "/tmp/out/ray/x": 3 << 20}
         for path, size in results.items():
             self.write(path, size)
         for path in ("/empty",):
             self.write(path, 0)
-        for path in ("/root/.cache/hub/x", "/root/.hidden", "/usr/lib/x", "/etc/x", "/var/log/x", "/proc/x", "/tmp/small", "/var/tmp/small",
+        for path in ("/root/.cache/hub/x", "/root/.hidden", "/usr/lib/x", "/etc/x", "/var/log/x", "/proc/x",
+                     "/tmp/small", "/var/tmp/small",
                      "/opt/site-packages/x.py", "/app/__pycache__/x.pyc", "/mnt/data/x"):
             self.write(path)
-        for path in ("/tmp/tmpab3_xy9z/x", "/tmp/torchinductor_root/x", "/tmp/ompi.node1.0/x", "/tmp/ray/x", "/var/tmp/pymp-1/x"):
+        for path in ("/tmp/tmpab3_xy9z/x", "/tmp/torchinductor_root/x", "/tmp/ompi.node1.0/x", "/tmp/ray/x",
+                     "/var/tmp/pymp-1/x"):
             self.write(path, 2 << 20)
         os.symlink(self.top + "/root/ckpt/last.pt", self.top + "/link")
         os.mkfifo(self.top + "/pipe")
@@ -619,9 +644,11 @@ class Outside(unittest.TestCase):
         self.assertFalse(found.is_whole)
 
     def test_mount_points_are_left_out_but_an_images_own_volumes(self):
-        lines = ["1 2 8:1 /opt/projects/p /workspace rw,relatime - ext4 /dev/sda1 rw", "1 2 0:5 / /dev/shm rw - tmpfs shm rw",
+        lines = ["1 2 8:1 /opt/projects/p /workspace rw,relatime - ext4 /dev/sda1 rw",
+                 "1 2 0:5 / /dev/shm rw - tmpfs shm rw",
                  "1 2 8:1 /var/lib/docker/volumes/%s/_data /checkpoints rw - ext4 /dev/sda1 rw" % ("a1" * 32),
-                 "1 2 8:1 /var/lib/docker/volumes/named/_data /named rw - ext4 /dev/sda1 rw", "1 2 8:1 /x /a\\040b rw - ext4 /dev/sda1 rw"]
+                 "1 2 8:1 /var/lib/docker/volumes/named/_data /named rw - ext4 /dev/sda1 rw",
+                 "1 2 8:1 /x /a\\040b rw - ext4 /dev/sda1 rw"]
         self.assertEqual(outside.mounts(lines), {"/workspace", "/dev/shm", "/named", "/a b"})
 
     def record(self, cwd, files, is_whole=True, **more):
@@ -651,7 +678,8 @@ class Outside(unittest.TestCase):
     def test_the_list_and_what_is_reported(self):
         found = [(9, 5.5, "/a\udcff b\n"), (8, -1.0, "/" + "x" * 300), (7, 0.0, "/c"), (6, 0.0, "/d")]
         reported, text = self.record("/workspace", found)
-        largest = [{"path": "/a\ufffd b\n", "bytes": 9}, {"path": "/" + "x" * 199, "bytes": 8}, {"path": "/c", "bytes": 7}]
+        largest = [{"path": "/a\ufffd b\n", "bytes": 9}, {"path": "/" + "x" * 199, "bytes": 8},
+                   {"path": "/c", "bytes": 7}]
         self.assertEqual(reported, {"files": 4, "bytes": 30, "largest": largest, "whole": True})
         self.assertTrue(job_files.fits(reported, outside.REPORT))
         self.assertEqual(text.splitlines()[::3], ['9 5 "/a\\udcff b\\n"', '6 0 "/d"'])
@@ -673,7 +701,8 @@ class Outside(unittest.TestCase):
         # a file system that does not answer
         answers = threading.Event()
         with mock.patch.object(outside, "PATIENCE", 0):
-            self.assertEqual(self.record("/", [], side_effect=lambda *_: answers.wait() and outside.Found()), (outside.UNSEEN, "?"))
+            self.assertEqual(self.record("/", [], side_effect=lambda *_: answers.wait() and outside.Found()),
+                             (outside.UNSEEN, "?"))
         answers.set()
         with mock.patch.object(outside.threading.Thread, "start", side_effect=RuntimeError):
             self.assertEqual(outside.record(), outside.UNSEEN)
@@ -683,16 +712,20 @@ class Outside(unittest.TestCase):
             with mock.patch.object(outside, "began", return_value=began):
                 self.record("/", [])
             self.assertEqual(self.find.call_args[0][0] == began, began > 0)
-        clocks = mock.Mock(time=lambda: 5000.0, clock_gettime={time.CLOCK_BOOTTIME: 1000.0}.get, CLOCK_BOOTTIME=time.CLOCK_BOOTTIME)
+        clocks = mock.Mock(time=lambda: 5000.0, clock_gettime={time.CLOCK_BOOTTIME: 1000.0}.get,
+                           CLOCK_BOOTTIME=time.CLOCK_BOOTTIME)
         started = b"%d" % (900 * os.sysconf("SC_CLK_TCK"))
-        with mock.patch.object(outside, "time", clocks), mock.patch.object(processes, "start_time", return_value=started):
+        with mock.patch.object(outside, "time", clocks), mock.patch.object(processes, "start_time",
+                                                                           return_value=started):
             self.assertEqual(outside.began(), 4900.0)
         self.assertLess(outside.began(), time.time())
 
     def test_the_result_has_the_files_of_so_many_nodes(self):
-        one = {"files": 4, "bytes": 9, "largest": [{"path": "/" + "x" * 999, "bytes": 1, "more": 1}] * 9, "whole": True, "more": 1}
+        one = {"files": 4, "bytes": 9, "largest": [{"path": "/" + "x" * 999, "bytes": 1, "more": 1}] * 9, "whole": True,
+               "more": 1}
         nodes = outside.of_nodes(dict({"n%04d" % i: one for i in range(2000)}, gone=None))
-        self.assertEqual([len(nodes), nodes[0]["node"], len(nodes[0]["largest"]), nodes[-1]["largest"]], [2000, "n0000", 3, []])
+        self.assertEqual([len(nodes), nodes[0]["node"], len(nodes[0]["largest"]), nodes[-1]["largest"]],
+                         [2000, "n0000", 3, []])
         self.assertLess(len(json.dumps(nodes)), 300 << 10)
 
 
@@ -700,21 +733,26 @@ class OpenFiles(unittest.TestCase):
     """Each in a process of its own, which keeps what it has lowered."""
 
     def limits(self, given, call):
-        program = "import resource, sys; sys.path.insert(0, %r); import job_supervisor, rank_supervisor; from unittest import mock;" \
-            "resource.setrlimit(resource.RLIMIT_NOFILE, %r); %s; print(*resource.getrlimit(resource.RLIMIT_NOFILE))" % (JOB, given, call)
-        said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, universal_newlines=True)
+        program = "import resource, sys; sys.path.insert(0, %r); import job_supervisor, rank_supervisor;" \
+            "from unittest import mock; resource.setrlimit(resource.RLIMIT_NOFILE, %r); %s;" \
+            "print(*resource.getrlimit(resource.RLIMIT_NOFILE))" % (JOB, given, call)
+        said = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True,
+                              universal_newlines=True)
         return tuple(map(int, said.stdout.split()))
 
     def test_ranks_get_the_hard_limit(self):
         self.assertEqual(self.limits((256, 1024), "rank_supervisor.set_limits({})"), (1024, 1024))
-        self.assertEqual(self.limits((256, 1024), "rank_supervisor.set_limits({'stack': {'soft': 8192, 'hard': -1}})"), (1024, 1024))
+        self.assertEqual(self.limits((256, 1024), "rank_supervisor.set_limits({'stack': {'soft': 8192, 'hard': -1}})"),
+                         (1024, 1024))
         self.assertEqual(self.limits((1024, 1024), "rank_supervisor.set_limits({})"), (1024, 1024))
 
     def test_the_inventory_has_the_last_word(self):
-        self.assertEqual(self.limits((512, 1024), "rank_supervisor.set_limits({'nofile': {'soft': 256, 'hard': 1024}})"), (256, 1024))
+        set_limits = "rank_supervisor.set_limits({'nofile': {'soft': 256, 'hard': 1024}})"
+        self.assertEqual(self.limits((512, 1024), set_limits), (256, 1024))
 
     def test_a_limit_is_bounded_and_never_lowered(self):
-        for soft, hard, expected in [(1024, resource.RLIM_INFINITY, 1 << 20), (1024, 1 << 30, 1 << 20), (1 << 21, 1 << 30, None),
+        for soft, hard, expected in [(1024, resource.RLIM_INFINITY, 1 << 20), (1024, 1 << 30, 1 << 20),
+                                     (1 << 21, 1 << 30, None),
                                      (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None), (1024, 524288, 524288)]:
             with mock.patch.object(resource, "getrlimit", return_value=(soft, hard)), \
                     mock.patch.object(resource, "setrlimit") as changed:
@@ -733,7 +771,8 @@ class OpenFiles(unittest.TestCase):
             json.dump({"keep_alive": 15}, file)
         self.addCleanup(os.remove, os.path.join(JOB, "launch.json"))
         with_stand_in = "p = mock.patch.object(job_supervisor, 'JobSupervisor'); p.start(); job_supervisor.main()"
-        self.addCleanup(lambda: os.path.exists(os.path.join(JOB, "result.json")) and os.remove(os.path.join(JOB, "result.json")))
+        self.addCleanup(lambda: os.path.exists(os.path.join(JOB, "result.json"))
+                        and os.remove(os.path.join(JOB, "result.json")))
         self.assertEqual(self.limits((256, 1024), with_stand_in), (1024, 1024))
 
 
@@ -746,7 +785,8 @@ class EngineStop(unittest.TestCase):
         self.supervisor.limits = job_state.Limits(1, 1, 1, None)
 
     def test_the_result_is_recorded_before_what_may_take_long(self):
-        for sent, expected in ((job_state.BY_ENGINE, ["record", "clean", "finish"]), (signal.SIGTERM, ["clean", "finish"])):
+        for sent, expected in ((job_state.BY_ENGINE, ["record", "clean", "finish"]),
+                               (signal.SIGTERM, ["clean", "finish"])):
             self.supervisor.state = job_state.Starting(1, {"launcher": 7, "exits": []})
             self.supervisor.signals, order = [sent], []
             for name in ("write_names", "start"):
@@ -797,10 +837,12 @@ class States(unittest.TestCase):
         self.assertEqual([len(hung["tensors"]) for hung in states["hung"]], [reap.MOST_TENSORS])
 
     def test_frames_of_ranks_are_read(self):
-        lines = ["1.0 0 s ", "2.0 0 i 90 blocked", "3.0 0 h 1 60 grad, bias", "4.0 0 h 0 9 ", "5.0 0 w 12", "6.0 0 x 137 signal asked oom"]
+        lines = ["1.0 0 s ", "2.0 0 i 90 blocked", "3.0 0 h 1 60 grad, bias", "4.0 0 h 0 9 ", "5.0 0 w 12",
+                 "6.0 0 x 137 signal asked oom"]
         states = reap.parse_states(lines)
         self.assertEqual(states["started"], 1)
-        self.assertEqual(states["exits"], [{"time": 6.0, "rank": 0, "code": 137, "signal": 9, "asked": True, "oom": True}])
+        self.assertEqual(states["exits"], [{"time": 6.0, "rank": 0, "code": 137, "signal": 9, "asked": True,
+                                            "oom": True}])
         self.assertEqual(states["lost"], [{"time": 5.0, "rank": 0, "lines": 12}])
         self.assertEqual(states["hung"], [
             {"time": 2.0, "rank": 0, "seconds": 90, "idle": "blocked"},
@@ -815,7 +857,8 @@ class States(unittest.TestCase):
         for code, asked, oom in [(0, False, False), (7, True, False), (-9, False, True), (143, True, True)]:
             frame = rank_supervisor.describe_exit(code, asked, oom).decode()
             read = reap.parse_states(["1.0 0 x " + frame])["exits"][0]
-            self.assertEqual((read["code"], read["asked"], read["oom"]), (code if code >= 0 else 128 - code, asked, oom))
+            self.assertEqual((read["code"], read["asked"], read["oom"]),
+                             (code if code >= 0 else 128 - code, asked, oom))
             self.assertEqual(read["signal"], -code if code < 0 else None)
 
 
@@ -866,27 +909,31 @@ class LauncherEnvironment(unittest.TestCase):
         for value, expected in ("void", None), ("all", "all"):
             seen = {}
             with mock.patch.dict(os.environ, NVIDIA_VISIBLE_DEVICES=value), \
-                    mock.patch.object(attempt.Launcher, "start_processes", lambda _self, _places, env: seen.update(env) or []):
+                    mock.patch.object(attempt.Launcher, "start_processes",
+                                      lambda _self, _places, env: seen.update(env) or []):
                 attempt.Launcher({"reads": []}, None, None, None).start([], 0)
             self.assertEqual(seen.get("NVIDIA_VISIBLE_DEVICES"), expected)
 
     def test_what_a_launcher_does_not_get_is_in_a_file_for_the_ranks(self):
         patterns, path = ["PATH", "HOROVOD_*", "SLURM_JOB*", "SLURM_[!J]*"], os.path.join(JOB, "inherited.json")
         self.addCleanup(os.remove, path)
-        login = {"PATH": "/bin", "TOKEN": "\udcff\n'", "horovod_x": "1", "SLURM_JWT": "1", "HVDCTL_PROCESS": "1", "SLURM_PROCID": "0"}
+        login = {"PATH": "/bin", "TOKEN": "\udcff\n'", "horovod_x": "1", "SLURM_JWT": "1", "HVDCTL_PROCESS": "1",
+                 "SLURM_PROCID": "0"}
         kept = {"HOROVOD_CACHE": "1", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}
         seen = {}
         with mock.patch.dict(os.environ, dict(login, **kept), clear=True), \
-                mock.patch.object(attempt.Launcher, "start_processes", lambda _self, _places, env: seen.update(env) or []):
+                mock.patch.object(attempt.Launcher, "start_processes",
+                                  lambda _self, _places, env: seen.update(env) or []):
             attempt.Launcher({"reads": [], "slurm": True, "inherits": patterns}, None, None, None).start([], 3)
         self.assertEqual(seen, dict(kept, PATH=JOB + ":/bin"))
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         # what the launcher sets, and Slurm for the node, goes first
         with mock.patch.dict(os.environ, {"HOROVOD_CACHE": "2", "SLURM_PROCID": "1"}, clear=True):
             rank_supervisor.inherit()
-            self.assertEqual(dict(os.environ), {"HOROVOD_CACHE": "2", "SLURM_PROCID": "1", "PATH": JOB + ":/bin", "TOKEN": "\udcff\n'",
-                                                "horovod_x": "1", "SLURM_JWT": "1", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4",
-                                                "HVDCTL_RESTART": "3"})
+            self.assertEqual(dict(os.environ), {"HOROVOD_CACHE": "2", "SLURM_PROCID": "1", "PATH": JOB + ":/bin",
+                                                "TOKEN": "\udcff\n'",
+                                                "horovod_x": "1", "SLURM_JWT": "1", "SLURM_JOB_ID": "7",
+                                                "SLURM_NTASKS": "4", "HVDCTL_RESTART": "3"})
         # the reaper removes it with the environment of the user, unless there is another attempt
         reap.forget(True)
         self.assertTrue(os.path.exists(path))
@@ -904,10 +951,14 @@ class LauncherEnvironment(unittest.TestCase):
         shutil.copy(os.path.join(SCRIPTS, "notebook", "notebook.py"), JOB)
         shutil.copy(os.path.join(SCRIPTS, "node", "tunnel.py"), JOB)
         seen = "import json, os, sys; json.dump(dict(os.environ), open(%r, 'w'))" % os.path.join(JOB, "seen")
-        description = {"nodes": [{"node": "a", "address": "10.0.0.1", "ranks": 1}], "port": 22, "reads": [], "inherits": ["PATH", "HVDCTL_LAUNCH_MARK"],
-                       "environment": {"HOROVOD_X": "1"}, "files": {}, "commands": [{"node": 0, "argv": [sys.executable, "-c", seen], "variables": []}]}
-        here = {"cwd": JOB, "environment": {"PATH": os.environ["PATH"], "TOKEN": "secret", "DECLARED": "secret"}, "defaults": {}}
-        for name, value in (("notebook.json", description), ("notebook_rank.json", here), ("env.json", {"DECLARED": "secret"})):
+        description = {"nodes": [{"node": "a", "address": "10.0.0.1", "ranks": 1}], "port": 22, "reads": [],
+                       "inherits": ["PATH", "HVDCTL_LAUNCH_MARK"],
+                       "environment": {"HOROVOD_X": "1"}, "files": {},
+                       "commands": [{"node": 0, "argv": [sys.executable, "-c", seen], "variables": []}]}
+        here = {"cwd": JOB, "environment": {"PATH": os.environ["PATH"], "TOKEN": "secret", "DECLARED": "secret"},
+                "defaults": {}}
+        for name, value in (("notebook.json", description), ("notebook_rank.json", here),
+                            ("env.json", {"DECLARED": "secret"})):
             with open(os.path.join(JOB, name), "w") as file:
                 json.dump(value, file)
             self.addCleanup(os.remove, os.path.join(JOB, name))
@@ -947,7 +998,8 @@ class Screen(unittest.TestCase):
 
     def test_a_bar_is_logged_once_a_second(self):
         for form in (b"\r%d%%", b"%d%%\r", b"\r\x1b[K%d%%", b"\r\x1b[2K\x1b[32m%d%%\x1b[0m", b"%d%%\x08\x08\x08\r"):
-            pieces = [piece for step in range(1, 601) for piece in (form % step, 0.1)] + [form.strip(b"\r") % 700 + b"\n", b"end\n"]
+            pieces = [piece for step in range(1, 601) for piece in (form % step,
+                                                                    0.1)] + [form.strip(b"\r") % 700 + b"\n", b"end\n"]
             written = self.written(pieces)
             times = [time for time, _ in written]
             self.assertTrue(55 <= len(written) <= 62, (form, written))
@@ -955,7 +1007,8 @@ class Screen(unittest.TestCase):
             self.assertIn(b"700%", written[-2][1])
             self.assertEqual(written[-1][1], b"end")
             steps = [int(re.search(rb"([0-9]+)%", line).group(1)) for _, line in written[:-2]]
-            self.assertTrue(all(abs(step - 10 * time) <= 2 for step, time in zip(steps, times)), "the newest: %s" % written)
+            self.assertTrue(all(abs(step - 10 * time) <= 2 for step, time in zip(steps, times)),
+                            "the newest: %s" % written)
 
     def test_a_slow_bar_is_logged_while_it_waits(self):
         self.assertEqual(self.lines(b"\r1%", 1.5, b"\r2%", 1.5, b"\r2%\n"), [b"1%", b"2%", b"2%"])
@@ -970,7 +1023,8 @@ class Screen(unittest.TestCase):
         for text in (b"a\n\nb\n", b"  \n", b"\x1b[31mred\x1b[0m\n\x1b]0;title\x07\x1b[2J\x08\n", b"\xff\xfe\x00\n"):
             self.assertEqual(self.lines(text), text.split(b"\n")[:-1])
         self.assertEqual(self.lines(b"one\r\n\r\ntwo\r", b"\nthree"), [b"one", b"", b"two", b"three"])
-        self.assertEqual(self.lines(b"wait", 2, b" done\nask: ", 2, b"\n\nend\n"), [b"wait", b" done", b"ask: ", b"", b"end"])
+        self.assertEqual(self.lines(b"wait", 2, b" done\nask: ", 2, b"\n\nend\n"),
+                         [b"wait", b" done", b"ask: ", b"", b"end"])
         written = self.lines(b"\r" + b"x" * (2 * frames.LONGEST + 1))
         self.assertEqual([len(line) for line in written], [frames.LONGEST, frames.LONGEST, 1])
 
@@ -979,7 +1033,8 @@ class Screen(unittest.TestCase):
         pieces = [piece for step in range(100) for piece in (
             b"\r%d%%" % step, b"\r      \r", b"loss %d" % step, b"\n", b"\r%d%%" % step, 0.1)]
         written = self.lines(*pieces)
-        self.assertEqual([line for line in written if line.startswith(b"loss")], [b"loss %d" % step for step in range(100)])
+        self.assertEqual([line for line in written if line.startswith(b"loss")],
+                         [b"loss %d" % step for step in range(100)])
         self.assertEqual(written[-1], b"99%")
         self.assertLessEqual(len(written), 111)
 
@@ -990,7 +1045,8 @@ class Screen(unittest.TestCase):
             tqdm += [b"\n\rinner %d\x1b[A" % step, 0.1]
             tqdm += [b"\n\r        \x1b[A", b"\router %d" % step] if step % 10 == 0 else []
             table += [b"\r\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2Ka %d\nb %d\nc %d" % (step, step, step), 0.1]
-        for pieces, last, bars in ((tqdm + [b"\n"], [b"outer 300", b"inner 300"], 2), (table, [b"a 300", b"b 300", b"c 300"], 3)):
+        for pieces, last, bars in ((tqdm + [b"\n"], [b"outer 300", b"inner 300"], 2),
+                                   (table, [b"a 300", b"b 300", b"c 300"], 3)):
             written = self.lines(*pieces)
             self.assertTrue(27 * bars <= len(written) <= 32 * bars, written)
             self.assertEqual(sorted(written[-bars:]), sorted(last))
@@ -1004,7 +1060,8 @@ class Screen(unittest.TestCase):
                 text = b"%d." % number if random.random() < 0.7 else b""
                 screen[row] = text or screen.get(row, b"")
                 # a text begins in the first column
-                end, rows = random.choice([(b"\r", 0), (b"\n", 1), (b"\r\n", 1), (b"\x1b[A\r", -1), (b"\x1b[2A\r", -2), (b"\x1b[B\r", 1)])
+                end, rows = random.choice([(b"\r", 0), (b"\n", 1), (b"\r\n", 1), (b"\x1b[A\r", -1), (b"\x1b[2A\r", -2),
+                                           (b"\x1b[B\r", 1)])
                 row = row + rows if b"\n" in end else min(row + rows, bottom)
                 bottom = max(row, bottom)
                 pieces.append(text + end)
@@ -1067,20 +1124,24 @@ class Rank(unittest.TestCase):
             elf = bytearray(file.read(4096))
         elf[18:20] = b"\x08\x00" if sys.byteorder == "little" else b"\x00\x08"  # e_machine: MIPS
         for name, mode, text in [("crlf", 0o755, b"#!/bin/bash\r\n"), ("zsh", 0o755, b"#! /no/zsh -f\n"),
-                                 ("nox", 0o644, b"#!/bin/sh\r\n"), ("text", 0o644, b"echo\n"), ("elf", 0o644, bytes(elf)),
+                                 ("nox", 0o644, b"#!/bin/sh\r\n"), ("text", 0o644, b"echo\n"),
+                                 ("elf", 0o644, bytes(elf)),
                                  ("ape", 0o755, b"MZqFpD='\n"), ("jar", 0o755, b"\xca\xfe\xba\xbe\0"),
                                  ("bare", 0o755, b"echo hi\n"), ("bom", 0o755, b"\xef\xbb\xbf#!/bin/sh\n"),
-                                 ("exe", 0o755, b"MZ\x90\0"), ("mac", 0o755, b"\xcf\xfa\xed\xfe"), ("mips", 0o755, bytes(elf)),
+                                 ("exe", 0o755, b"MZ\x90\0"), ("mac", 0o755, b"\xcf\xfa\xed\xfe"),
+                                 ("mips", 0o755, bytes(elf)),
                                  ("python3", 0o755, b"#!/bin/sh\n")]:
             with open(os.path.join(here, name), "wb") as file:
                 file.write(text)
             os.chmod(os.path.join(here, name), mode)
         gone, denied, wrong = "No such file or directory", "Permission denied", "Exec format error"
         for argv, cwd, error, fault, about in [
-                (["no-such"], "/", gone, None, None), ([b"no-\xc3\xa4"], "/", gone, None, None), (["/"], "/", denied, None, None),
-                (["./crlf"], here, gone, "line_ends", "/bin/bash"), (["./zsh"], here, gone, "interpreter_missing", "/no/zsh"),
+                (["no-such"], "/", gone, None, None), ([b"no-\xc3\xa4"], "/", gone, None, None),
+                (["/"], "/", denied, None, None), (["./crlf"], here, gone, "line_ends", "/bin/bash"),
+                (["./zsh"], here, gone, "interpreter_missing", "/no/zsh"),
                 (["crlf"], here, gone, "not_in_path", here), (["./nox"], here, denied, "not_executable", "#!/bin/sh"),
-                (["./text"], here, denied, "no_interpreter_either", None), (["./elf"], here, denied, "not_executable", None),
+                (["./text"], here, denied, "no_interpreter_either", None),
+                (["./elf"], here, denied, "not_executable", None),
                 (["./ape"], here, wrong, "portable", None), (["./jar"], here, wrong, "other_system", "Java or macOS"),
                 (["./bare"], here, wrong, "no_interpreter", None), (["./bom"], here, wrong, "byte_order_mark", None),
                 (["./exe"], here, wrong, "other_system", "Windows"), (["./mac"], here, wrong, "other_system", "macOS"),
@@ -1091,10 +1152,12 @@ class Rank(unittest.TestCase):
                              {"program": os.fsdecode(argv[0]), "error": error, "fault": fault, "about": about})
         with self.assertRaises(OSError) as failed:
             subprocess.call(["true"], cwd="/no/such")
-        self.assertEqual(starting.failure("true", failed.exception, "/no/such", "/"), {"program": "true", "error": "/no/such: " + gone})
+        self.assertEqual(starting.failure("true", failed.exception, "/no/such", "/"),
+                         {"program": "true", "error": "/no/such: " + gone})
         error = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "python")
         for path, fault in (here, "only_python3"), ("/no/such", None):
-            self.assertEqual(starting.failure("python", error, "/", path), {"program": "python", "error": gone, "fault": fault, "about": None})
+            self.assertEqual(starting.failure("python", error, "/", path),
+                             {"program": "python", "error": gone, "fault": fault, "about": None})
 
     def test_programs_that_are_python_or_start_it(self):
         here = tempfile.mkdtemp()
@@ -1105,10 +1168,12 @@ class Rank(unittest.TestCase):
             with open(os.path.join(here, name), "w") as file:
                 file.write(text)
             os.chmod(os.path.join(here, name), 0o755)
-        python = ["python x", "python3.11 -m x", "/opt/bin/pypy3 x", "nsys profile python x", "./train", "train", "./tool", "bash run.sh",
+        python = ["python x", "python3.11 -m x", "/opt/bin/pypy3 x", "nsys profile python x", "./train", "train",
+                  "./tool", "bash run.sh",
                   "bash -e far.sh", "sh -c|cd a && python x", "./main.py", "numactl -N 0 ./train",
                   "nohup ./prog"]
-        others = ["./prog", "perl x.pl", "bash prog.sh", "./prog.sh", "./pythonic.sh", "ipython-like", "sh -c|echo a", "no-such", here, "/"]
+        others = ["./prog", "perl x.pl", "bash prog.sh", "./prog.sh", "./pythonic.sh", "ipython-like", "sh -c|echo a",
+                  "no-such", here, "/"]
         for commands, expected in (python, True), (others, False):
             for command in commands:
                 argv = command.split("|") if "|" in command else command.split()
@@ -1126,15 +1191,19 @@ class Rank(unittest.TestCase):
         for file in both + "/python", both + "/python3", new + "/python3":
             os.symlink(sys.executable, file)
         default = ["python", "train.py"]
-        for argv, is_default, path, runs in [(default, True, both, default), (default, True, new, ["python3", "train.py"]),
+        for argv, is_default, path, runs in [(default, True, both, default),
+                                             (default, True, new, ["python3", "train.py"]),
                                              (default, True, none, default), (default, False, new, default),
-                                             (default, None, new, default), ([b"python", "x"], False, new, [b"python", "x"])]:
+                                             (default, None, new, default),
+                                             ([b"python", "x"], False, new, [b"python", "x"])]:
             self.assertEqual(starting.available(argv, is_default, path), runs)
 
     def test_whose_environment_goes_first(self):
         launcher = {"environment": {"IFACE": "eth0", "OWN": "launcher"}, "defaults": {"SOFT": "eth0", "HARD": "eth0"}}
-        env = rank_supervisor.program_environment({"HARD": "lo", "IFACE": "lo"}, launcher, {"OWN": "user", "PYTHONUNBUFFERED": "0"})
-        self.assertEqual(env, {"IFACE": "eth0", "OWN": "user", "SOFT": "eth0", "HARD": "lo", "HVDCTL_PROGRAM": "1", "PYTHONUNBUFFERED": "0"})
+        env = rank_supervisor.program_environment({"HARD": "lo", "IFACE": "lo"}, launcher,
+                                                  {"OWN": "user", "PYTHONUNBUFFERED": "0"})
+        self.assertEqual(env, {"IFACE": "eth0", "OWN": "user", "SOFT": "eth0", "HARD": "lo", "HVDCTL_PROGRAM": "1",
+                               "PYTHONUNBUFFERED": "0"})
 
     def test_how_long_a_rank_may_be_idle(self):
         for stall, size, limit in [(1800, 2, 1830), (1800, 1, None), (0, 2, None)]:
@@ -1143,7 +1212,8 @@ class Rank(unittest.TestCase):
     def test_the_shortest_time_decides_how_often_a_rank_is_observed(self):
         for exists in (True, False):
             with mock.patch("os.path.exists", return_value=exists):
-                limits = [rank_supervisor.first_limit(limits) for limits in ([None, 1800], [90, 1800], [90, 0], [None, 0])]
+                limits = [rank_supervisor.first_limit(limits)
+                          for limits in ([None, 1800], [90, 1800], [90, 0], [None, 0])]
             self.assertEqual(limits, [1800, 90, 90, None] if exists else [None] * 4)
 
 
@@ -1197,18 +1267,22 @@ class Waits(unittest.TestCase):
             self.assertEqual(self.note(rank, 60), [b"q 60 sleeping"])
 
     def test_system_calls_have_words(self):
-        for machine, number, name in [("x86_64", 202, "futex"), ("aarch64", 98, "futex"), ("x86_64", 7, "poll"), ("aarch64", 73, "ppoll")]:
+        for machine, number, name in [("x86_64", 202, "futex"), ("aarch64", 98, "futex"), ("x86_64", 7, "poll"),
+                                      ("aarch64", 73, "ppoll")]:
             with mock.patch("waiting.text_of", lambda _path, number=number: "%d 0x5 0x0" % number):
                 self.assertEqual(waiting.call("/proc/self", machine), (name, 5))
-        for text, machine in [("running", "x86_64"), ("-1 0x7ffe 0x55", "x86_64"), ("", "x86_64"), ("9999 0x1", "x86_64"), ("202 0x1", "riscv64")]:
+        for text, machine in [("running", "x86_64"), ("-1 0x7ffe 0x55", "x86_64"), ("", "x86_64"),
+                              ("9999 0x1", "x86_64"), ("202 0x1", "riscv64")]:
             with mock.patch("waiting.text_of", lambda _path, text=text: text):
                 self.assertEqual(waiting.call("/proc/self", machine), ("", 0))
 
     def test_what_a_thread_does(self):
         def of(thread, syscall, wchan="0"):
             files = {"t/syscall": syscall, "t/wchan": wchan}
-            with mock.patch("waiting.text_of", files.get), mock.patch("os.uname", return_value=mock.Mock(machine="x86_64")):
-                with mock.patch("os.readlink", lambda path: {"t/fd/3": "/mnt/a b", "t/fd/4": "pipe:[7]", "t/fd/5": "socket:[8]"}[path]):
+            with mock.patch("waiting.text_of", files.get), mock.patch("os.uname",
+                                                                      return_value=mock.Mock(machine="x86_64")):
+                with mock.patch("os.readlink", lambda path: {"t/fd/3": "/mnt/a b", "t/fd/4": "pipe:[7]",
+                                                             "t/fd/5": "socket:[8]"}[path]):
                     return thread("t")
         here = ("10.0.0.1", 40000), ("10.0.0.9", 5432)
         self.assertEqual(of(waiting.of_thread, "230 0x0"), "sleeping in clock_nanosleep")
@@ -1219,7 +1293,8 @@ class Waits(unittest.TestCase):
             self.assertEqual(of(waiting.of_thread, "45 0x5"), "waiting in recvfrom for data from 10.0.0.9 port 5432")
         self.assertEqual(of(waiting.of_thread, "", "hrtimer_nanosleep"), "sleeping in hrtimer_nanosleep")
         self.assertEqual([of(waiting.of_thread, ""), of(waiting.of_blocked, "")], ["sleeping", "blocked in the kernel"])
-        self.assertEqual(of(waiting.of_blocked, "0 0x3", "nfs_wait"), "blocked in the kernel in nfs_wait (in read for data from /mnt/a b)")
+        self.assertEqual(of(waiting.of_blocked, "0 0x3", "nfs_wait"),
+                         "blocked in the kernel in nfs_wait (in read for data from /mnt/a b)")
 
     def test_a_program_that_is_gone_cannot_be_described(self):
         self.assertEqual(waiting.describe(1 << 22, b"blocked"), "what it does cannot be read")
@@ -1239,19 +1314,22 @@ class Binding(unittest.TestCase):
     def test_a_rank_gets_the_cores_next_to_its_gpu(self):
         nodes = [machines.DGX_NODES[node] for node in (3, 3, 1, 1, 7, 7, 5, 5)]
         self.assertEqual(self.bound(None, 8), ("numa", nodes))
-        self.assertEqual(self.bound("numa", 2, visible="5,GPU-3d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77")[1], [nodes[5], nodes[2]])
+        self.assertEqual(self.bound("numa", 2, visible="5,GPU-3d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77")[1],
+                         [nodes[5], nodes[2]])
         # of the CPU set of the container, whatever of it lies there
         self.assertEqual(self.bound("numa", 3, usable=range(20, 50))[1], ["48-49", "48-49", "20-31"])
 
     def test_a_mig_device_is_where_its_gpu_is(self):
-        devices = ["MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb", "MIG-GPU-6d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/0/0", "MIG-unknown"]
+        devices = ["MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb", "MIG-GPU-6d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77/0/0",
+                   "MIG-unknown"]
         gpus = machines.DGX_GPUS + machines.DGX_MIG_DEVICES
         self.assertEqual(binding.gpu_nodes(reader(machines.DGX), gpus, ",".join(devices)), [7, 5, -1])
 
     def test_each_rank_gets_a_mig_device_of_its_own(self):
         of_rank = [rank_supervisor.own_device("MIG-1,MIG-2", rank) for rank in range(3)]
         self.assertEqual(of_rank, ["MIG-1", "MIG-2", "MIG-1"])
-        self.assertEqual([rank_supervisor.own_device(visible, 1) for visible in ("0,1", "GPU-a,GPU-b", "")], ["0,1", "GPU-a,GPU-b", ""])
+        self.assertEqual([rank_supervisor.own_device(visible, 1) for visible in ("0,1", "GPU-a,GPU-b", "")],
+                         ["0,1", "GPU-a,GPU-b", ""])
 
     def test_nothing_is_bound_where_nothing_is_known(self):
         self.assertEqual(self.bound(None, 2, gpus=""), ("none", ["0-255"] * 2))
@@ -1283,8 +1361,8 @@ class Binding(unittest.TestCase):
 
     def test_threads_are_the_cores_of_a_rank(self):
         some, others = frozenset(range(8)), frozenset(range(8, 16))
-        for found, limit, threads in [([some] * 2, None, 4), ([some] * 9, None, 1), ([some, others], None, 8), ([some] * 2, 3, 1),
-                                      ([some, some, others], None, 4)]:
+        for found, limit, threads in [([some] * 2, None, 4), ([some] * 9, None, 1), ([some, others], None, 8),
+                                      ([some] * 2, 3, 1), ([some, some, others], None, 4)]:
             self.assertEqual(binding.threads(found, limit), threads)
 
     def test_lists_of_cpus(self):
@@ -1293,8 +1371,8 @@ class Binding(unittest.TestCase):
 
     def test_a_dry_run_gets_the_same(self):
         usable = binding.format_list(os.sched_getaffinity(0))
-        said = subprocess.run([sys.executable, os.path.join(JOB, "binding.py"), "none", "2"], stdout=subprocess.PIPE, check=True,
-                              env={"OMP_NUM_THREADS": "7"}).stdout
+        said = subprocess.run([sys.executable, os.path.join(JOB, "binding.py"), "none", "2"], stdout=subprocess.PIPE,
+                              check=True, env={"OMP_NUM_THREADS": "7"}).stdout
         self.assertEqual(json.loads(said.decode()), {"bind": "none", "threads": "7", "cpus": [usable] * 2})
 
 
@@ -1319,10 +1397,13 @@ class Image(unittest.TestCase):
 
     def test_the_launchers_of_an_image(self):
         self.assertEqual(self.launchers(), "env")
-        for text, version in [("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n", "Open MPI 4.1.4"),
+        for text, version in [("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n",
+                               "Open MPI 4.1.4"),
                               ("mpirun (Open MPI) 5.0.11\n", "Open MPI 5.0.11"),
-                              ("Intel(R) MPI Library for Linux* OS, Version 2021.5 Build 20211102\n", "Intel MPI 2021.5"),
-                              ("HYDRA build details:\n    Version:                        4.2.1\n    Release Date: x\n", "MPICH 4.2.1"),
+                              ("Intel(R) MPI Library for Linux* OS, Version 2021.5 Build 20211102\n",
+                               "Intel MPI 2021.5"),
+                              ("HYDRA build details:\n    Version:                        4.2.1\n    Release Date: x\n",
+                               "MPICH 4.2.1"),
                               ("mpiexec of a kind\n", "not Open MPI")]:
             self.assertEqual(self.launchers(mpirun=text), "mpirun (%s), env" % version)
         found = self.launchers(torchrun="", horovodrun="")
@@ -1334,7 +1415,8 @@ class Image(unittest.TestCase):
         with tempfile.TemporaryDirectory() as path:
             os.makedirs(os.path.join(path, "horovod", "torch"))
             os.makedirs(os.path.join(path, "torch"))
-            for name, text in [("horovod/__init__.py", ""), ("torch/__init__.py", ""), ("horovod/torch/__init__.py", extension)]:
+            for name, text in [("horovod/__init__.py", ""), ("torch/__init__.py", ""),
+                               ("horovod/torch/__init__.py", extension)]:
                 with open(os.path.join(path, name), "w") as file:
                     file.write(text)
             program = "NAMES = []\nLIMIT = 180\n"
@@ -1346,8 +1428,10 @@ class Image(unittest.TestCase):
         return [line for line in said.splitlines() if "build" in line]
 
     def test_a_build_that_cannot_be_read_is_not_called_none(self):
-        built = "".join("def %s_built(): return %s\n" % pair for pair in [("nccl", 0), ("ddl", 0), ("ccl", 0), ("mpi", 1), ("gloo", 1)])
-        self.assertEqual(self.build(built), ["build frameworks PyTorch; controllers MPI, Gloo; tensor operations MPI, Gloo"])
+        built = "".join("def %s_built(): return %s\n" % pair
+                        for pair in [("nccl", 0), ("ddl", 0), ("ccl", 0), ("mpi", 1), ("gloo", 1)])
+        expected = "build frameworks PyTorch; controllers MPI, Gloo; tensor operations MPI, Gloo"
+        self.assertEqual(self.build(built), [expected])
         self.assertEqual(self.build("raise ImportError()"), [])
         self.assertEqual(self.build("import os; os.kill(os.getpid(), 9)"),
                          ["unread:build importing horovod.torch was ended by signal 9"])
@@ -1360,7 +1444,8 @@ class Image(unittest.TestCase):
         for part in ("inside.py", "launchers.py", "horovodrun.py"):
             with open(os.path.join(SCRIPTS, "worker", part)) as file:
                 program += file.read()
-        said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True, timeout=100,
+        said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,
+                              timeout=100,
                               env={"PATH": path + os.pathsep + os.environ["PATH"], "PYTHONPATH": path}).stdout.decode()
         return dict(line.split(" ", 1) for line in said.splitlines())
 
@@ -1393,7 +1478,8 @@ class Processes(unittest.TestCase):
     def orphan(self, script):
         """Starts a shell that leaves a child behind, which becomes ours."""
         rank_supervisor.prctl(rank_supervisor.PR_SET_CHILD_SUBREAPER, 1)
-        done = subprocess.run(["sh", "-c", "(%s) >/dev/null 2>&1 & echo $!" % script], stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(["sh", "-c", "(%s) >/dev/null 2>&1 & echo $!" % script], stdout=subprocess.PIPE,
+                              check=True)
         return int(done.stdout)
 
     def until(self, is_true):
@@ -1415,7 +1501,8 @@ class Processes(unittest.TestCase):
         self.assertEqual(children.started, [])
 
     def test_what_proc_says_of_a_process(self):
-        with subprocess.Popen(["sleep", "60"], env={"A": "1"}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) as child:
+        with subprocess.Popen(["sleep", "60"], env={"A": "1"},
+                              preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) as child:
             try:
                 # Popen returns when exec has closed its pipe, shortly before the kernel sets the new environment
                 self.until(lambda: processes.environment(child.pid) != [b""])
@@ -1430,7 +1517,8 @@ class Processes(unittest.TestCase):
                 self.assertEqual(start, processes.start_time(child.pid))
             finally:
                 child.kill()
-        self.assertEqual((processes.condition(child.pid), processes.name(child.pid), processes.start_time(child.pid)), (b"X", b"", None))
+        self.assertEqual((processes.condition(child.pid), processes.name(child.pid), processes.start_time(child.pid)),
+                         (b"X", b"", None))
         self.assertTrue(processes.ignores(child.pid, signal.SIGTERM))
         processes.send(signal.SIGTERM, [child.pid])
 
@@ -1438,13 +1526,14 @@ class Processes(unittest.TestCase):
 class RoundTrips(unittest.TestCase):
     def measure(self, targets, seconds=2):
         """What is printed of targets, of which the name `slow` cannot be resolved."""
-        program = "import socket, time\nlookup = socket.getaddrinfo\nsocket.getaddrinfo = lambda host, *arguments, **options: (" \
+        program = "import socket, time\nlookup = socket.getaddrinfo\n" \
+            "socket.getaddrinfo = lambda host, *arguments, **options: (" \
                   "time.sleep(600) if host == 'slow' else lookup(host, *arguments, **options))\n"
         with open(os.path.join(SCRIPTS, "pool", "round_trips.py")) as file:
             program += file.read()
         lines = "".join("%d %s %d\n" % (number, host, port) for number, (host, port) in enumerate(targets))
-        said = subprocess.run([sys.executable, "-I", "-c", program, str(seconds)], input=lines.encode(), stdout=subprocess.PIPE, check=True,
-                              timeout=100).stdout.decode()
+        said = subprocess.run([sys.executable, "-I", "-c", program, str(seconds)], input=lines.encode(),
+                              stdout=subprocess.PIPE, check=True, timeout=100).stdout.decode()
         return [line.split()[1] for line in said.splitlines()]
 
     def test_names_that_are_not_resolved_leave_time_for_the_others(self):
@@ -1454,7 +1543,8 @@ class RoundTrips(unittest.TestCase):
             listener.listen(16)
             here, nowhere = (("127.0.0.1", one.getsockname()[1]) for one in (listener, closed))
             slow = [("slow", 22)]
-            found = self.measure(slow * 20 + [here, nowhere, ("127.0.0.1", 99999)], seconds=10)  # a busy machine is slow to try
+            # a busy machine is slow to try
+            found = self.measure(slow * 20 + [here, nowhere, ("127.0.0.1", 99999)], seconds=10)
             self.assertEqual(found[:20] + found[21:], ["?"] * 20 + ["-", "-"])
             self.assertTrue(found[20].isdigit(), found)
             # more than are resolved at once
@@ -1472,7 +1562,8 @@ class Tunnel(unittest.TestCase):
         for constant, value in [("STALL = 20", "STALL = 1"), ("MOST_CONNECTIONS = 64", "MOST_CONNECTIONS = 2")]:
             self.assertIn(constant, program)
             program = program.replace(constant, value)
-        self.process = subprocess.Popen([sys.executable, "-I", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen([sys.executable, "-I", "-c", program], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE)
         self.port = int(self.process.stdout.readline())
 
     def tearDown(self):
@@ -1585,13 +1676,15 @@ class Imports(unittest.TestCase):
 
     @staticmethod
     def found(script, own=(), directory="/nonexistent"):
-        program = IMPORTS + "\n\ncheck(%s, %s, %s)\n" % (json.dumps(script, ensure_ascii=False), json.dumps(directory), json.dumps(list(own)))
-        done = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              env=dict(os.environ, LC_ALL="C"), timeout=60)
+        program = IMPORTS + "\n\ncheck(%s, %s, %s)\n" % (json.dumps(script, ensure_ascii=False), json.dumps(directory),
+                                                         json.dumps(list(own)))
+        done = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, env=dict(os.environ, LC_ALL="C"), timeout=60)
         return done.stdout.decode()
 
     def test_the_first_module_that_is_missing_is_named(self):
-        script = '"""Trains."""\nfrom __future__ import annotations\nimport os.path as p, json\nfrom no_such.b import c\nimport no_such_either\n'
+        script = '"""Trains."""\nfrom __future__ import annotations\nimport os.path as p, json\n' \
+            'from no_such.b import c\nimport no_such_either\n'
         self.assertEqual(self.found(script), "missing no_such 4\n")
         self.assertEqual(self.found("import json\nimport xml.dom\n"), "")
 
@@ -1601,7 +1694,8 @@ class Imports(unittest.TestCase):
             self.assertEqual(self.found("import no_such", directory=directory), "")
 
     def test_what_may_change_what_can_be_imported_ends_the_search(self):
-        for before in ("import sys\nsys.path.insert(0, 'lib')", "try:\n    import no_such\nexcept ImportError:\n    pass", "from . import x",
+        for before in ("import sys\nsys.path.insert(0, 'lib')",
+                       "try:\n    import no_such\nexcept ImportError:\n    pass", "from . import x",
                        "import own", "from own.a import b", "def f(): pass", "x = 1", "if True:\n    import no_such_b"):
             self.assertEqual(self.found(before + "\nimport no_such\n", ["own"]), "", before)
 

@@ -13,9 +13,12 @@ sys.dont_write_bytecode = True
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts")
 sys.path[:0] = [os.path.join(SCRIPTS, *parts) for parts in (["slurm", "nodes"], ["programs", "slurm"], ["programs"])]
 import agent  # noqa: E402
+import faults  # noqa: E402
 import node  # noqa: E402
+import queue_state  # noqa: E402
 import queued  # noqa: E402
 import queue_wait  # noqa: E402
+import result  # noqa: E402
 
 ID = "20261127-101500-4f2a"
 OTHER = "20261127-101501-4f2a"
@@ -24,7 +27,8 @@ NAMED = "JobName=q.%s " % ID  # begins what scontrol shows of the job
 
 def description(**fields):
     nodes = [{"node": name, "slots": 2} for name in ("a", "b", "c")]
-    return dict({"nodes": nodes, "launcher": "a", "master": "hmaster-" + ID, "ranks": 3, "per_node": None, "map_by": "slot",
+    return dict({"nodes": nodes, "launcher": "a", "master": "hmaster-" + ID, "ranks": 3, "per_node": None,
+                 "map_by": "slot",
                  "worker": None, "gpus": [], "submit": ["sbatch", "--wrap", "true"], "grace": 1}, **fields)
 
 
@@ -56,7 +60,8 @@ class Queue(unittest.TestCase):
                                         ("COMPLETING", "Prolog", "COMPLETING"), ("PENDING", "Resources", "PENDING")):
             queued.ask = lambda *_: "7|%s|%s|1|2|a.b.%s|n[1-2]\n8|RUNNING|None|1|2|other|n3\n" % (state, reason, ID)
             found = queued.queue()
-            self.assertEqual([(id, one["state"], one["nodes"]) for id, one in found.items()], [(ID, expected, "n[1-2]")])
+            self.assertEqual([(id, one["state"], one["nodes"]) for id, one in found.items()],
+                             [(ID, expected, "n[1-2]")])
 
 
 class Directory(unittest.TestCase):
@@ -129,10 +134,11 @@ class Agent(Directory):
 
     def look(self, state=None, nodes="", is_up=None):
         """A round of the agent with this state of the job in Slurm, and of the launcher's container."""
-        self.entries = {ID: {"number": "7", "state": state, "nodes": nodes, "text": "7|%s|None|1|2" % state}} if state else {}
+        self.entries = {ID: {"number": "7", "state": state, "nodes": nodes,
+                             "text": "7|%s|None|1|2" % state}} if state else {}
         if is_up is not None:
             self.engine.states["hmaster-" + ID] = is_up
-        for _ in range(1 if state else agent.MISSING + 1):
+        for _ in range(1 if state else queue_state.MISSING + 1):
             self.asked.clear()
             self.agent.look()
         return self.asked
@@ -156,14 +162,15 @@ class Agent(Directory):
         self.look("RUNNING", "a,b", is_up=True)
         signal = ("scancel", "--batch", "--signal=USR1", "7")
         self.assertEqual(self.look("RUNNING", "a,b", is_up=False), [signal])
-        for _ in range(agent.SIGNALS - 1):
+        for _ in range(queue_state.SIGNALS - 1):
             self.assertEqual(self.look("RUNNING", "a,b"), [signal])
         self.assertEqual(self.look("RUNNING", "a,b"), [("scancel", "7")], "what waits there is gone")
         self.look()
         self.assertFalse(self.exists("jobs") or self.exists("allocated"))
 
     def test_a_launcher_ends_when_slurm_takes_its_nodes_away(self):
-        for shown, state in ((NAMED + "JobState=COMPLETING Reason=TimeLimit", "TIMEOUT"), (NAMED + "JobState=CANCELLED Reason=None", "CANCELLED"),
+        for shown, state in ((NAMED + "JobState=COMPLETING Reason=TimeLimit", "TIMEOUT"),
+                             (NAMED + "JobState=CANCELLED Reason=None", "CANCELLED"),
                              (NAMED + "JobState=COMPLETING Reason=NodeDown", "NODE_FAIL"), (None, "NODE_FAIL"),
                              ("JobName=other.%s JobState=COMPLETED" % OTHER, "NODE_FAIL")):
             self.setUp()
@@ -172,6 +179,20 @@ class Agent(Directory):
             self.look("COMPLETING", "a,b")
             self.look("COMPLETING", "a,b")
             self.assertEqual((self.read("deallocated"), self.engine.signals), (state, [("hmaster-" + ID, "SIGTERM")]))
+
+    def test_a_launcher_ends_although_slurm_did_not_answer_when_its_nodes_were_lost(self):
+        self.look("RUNNING", "a,b", is_up=True)
+        answers = queued.ask
+
+        def is_away(*_):
+            raise OSError("Unable to contact slurm controller")
+
+        queued.ask = is_away
+        self.look("COMPLETING", "a,b")
+        self.assertEqual(self.engine.signals, [])
+        queued.ask = answers
+        self.look("COMPLETING", "a,b")
+        self.assertEqual((self.read("deallocated"), len(self.engine.signals)), ("CANCELLED", 1))
 
     def test_a_job_that_was_cancelled_in_the_queue_knows_it(self):
         self.look("PENDING", is_up=True)
@@ -186,7 +207,7 @@ class Agent(Directory):
     def test_a_job_that_slurm_has_forgotten_is_submitted_again(self):
         self.look("PENDING", is_up=True)
         self.shown = None
-        for _ in range(agent.MISSING + 1):
+        for _ in range(queue_state.MISSING + 1):
             self.look()
         self.assertIn(("sbatch", "--wrap", "true"), self.given)
         self.assertFalse(os.path.exists(os.path.join(self.jobs, ID, "allocation.json")))
@@ -227,7 +248,10 @@ class Agent(Directory):
         del self.engine.states["hmaster-" + ID]
         self.assertEqual(self.look("PENDING"), [("scancel", "7")])
         self.look()
-        self.assertEqual(json.loads(self.read("result.json"))["reason"], {"kind": "container_removed"})
+        recorded = json.loads(self.read("result.json"))
+        self.assertLess(abs(time.time() - recorded.pop("ended")), 60)
+        self.assertEqual(recorded, {"format": 1, "launcher": 1, "stopped": False, "ranks": 3,
+                                    "reason": {"kind": "container_removed"}})
 
     def test_a_job_that_cannot_begin_on_a_node_ends(self):
         self.look("CONFIGURING", "a,b", is_up=True)
@@ -246,7 +270,8 @@ class Agent(Directory):
 
     def test_what_hvdctl_could_not_submit_is_submitted(self):
         self.look(is_up=True)
-        self.agent.jobs[ID].up_since -= agent.UNSUBMITTED + 1
+        job = self.agent.jobs[ID]
+        job.state = job.state._replace(since=job.state.since - queue_state.UNSUBMITTED - 1)
         self.entries = {}
         self.asked.clear()
         self.agent.look()
@@ -398,15 +423,19 @@ class Node(Directory):
 class Ranks(Directory):
     """Processes that say of themselves that they are ranks."""
 
-    def rank(self, job, *isolated):
-        """Starts one of a job, and waits until its environment can be read."""
-        rank = ["env", "HVDCTL_PROGRAM=1", "HVDCTL_JOB=" + job, "sh", "-c", "echo there; exec sleep 60"]
-        process = subprocess.Popen([*isolated, *rank], stdout=subprocess.PIPE, text=True)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+    def process(self, *argv):
+        """Starts a process, and waits until it says that it is there. It does not change its program after that:
+        the environment is empty meanwhile."""
+        process = subprocess.Popen([*argv, "sh", "-c", "echo there; read end"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+        for end in (process.stdin.close, process.stdout.close, process.wait, process.kill):
+            self.addCleanup(end)
         self.assertEqual(process.stdout.readline(), "there\n")
         return process
+
+    def rank(self, job, *isolated):
+        """Starts one of a job."""
+        return self.process(*isolated, "env", "HVDCTL_PROGRAM=1", "HVDCTL_JOB=" + job)
 
     def test_a_process_alone_drains_no_node(self):
         self.rank(OTHER)
@@ -427,11 +456,15 @@ class Ranks(Directory):
         inside = self.rank(ID)
         self.assertTrue(node.has_ranks(inside.pid))
         self.assertFalse(node.has_ranks(0))
-        # one of another container may call itself what it likes
-        inside.kill()
-        inside.wait()
-        other = self.rank(ID, "unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
-        self.assertFalse(node.has_ranks(os.getpid()), "of process %d" % other.pid)
+        # one of another container may call itself what it likes; that of the tests may have ranks of another run
+        isolated = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+        other, container = self.rank(ID, *isolated), self.process(*isolated)
+        main = {}
+        for process in (other, container):
+            with open("/proc/%d/task/%d/children" % (process.pid, process.pid)) as children:
+                main[process] = int(children.read())
+        self.assertTrue(node.has_ranks(main[other]))
+        self.assertFalse(node.has_ranks(main[container]), "of process %d" % other.pid)
 
 
 class Hook(Directory):
@@ -456,11 +489,12 @@ class Hook(Directory):
 
     def ask(self, what, program="sys.exit(hook.main(sys.argv[1]))", **variables):
         code = "import sys; sys.path.insert(0, %r); import hook; %s" % (queued.DIRECTORY, program)
-        return subprocess.run([sys.executable, "-c", code, what], env=dict(self.environment, **variables), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=30)
+        return subprocess.run([sys.executable, "-c", code, what], env=dict(self.environment, **variables),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=30)
 
     def start(self):
-        agent = subprocess.Popen([sys.executable, os.path.join(queued.DIRECTORY, "node.py")], env=self.environment, stderr=subprocess.PIPE, text=True)
+        agent = subprocess.Popen([sys.executable, os.path.join(queued.DIRECTORY, "node.py")], env=self.environment,
+                                 stderr=subprocess.PIPE, text=True)
         self.addCleanup(agent.stderr.close)
         self.addCleanup(agent.wait)
         self.addCleanup(agent.kill)
@@ -495,6 +529,35 @@ class Hook(Directory):
         with open(os.path.join(self.tools.name, "asked")) as file:
             asked = file.read()
         self.assertIn("update nodename=a state=drain reason=" + node.MARK, asked, "it is resumed by this mark")
+
+
+class Ending(unittest.TestCase):
+    def test_a_job_that_ends_in_the_queue_has_failed_unless_that_was_requested(self):
+        for allocation, expected in (
+            (None, (faults.ENDED_IN_QUEUE, True)),
+            ({"end": "CANCELLED", "why": ""}, (faults.CANCELLED_IN_QUEUE, True)),
+            ({"end": "DEADLINE", "why": ""}, (faults.TIME_LIMIT, False)),
+            ({"end": "CANCELLED", "why": "b: port 7 is in use"}, (faults.not_allocated("b: port 7 is in use"), False)),
+        ):
+            self.assertEqual(queue_wait.ending(allocation), expected)
+
+    def test_a_result_has_the_launcher_s_exit_code_unless_its_end_was_requested(self):
+        written = []
+        for arguments in ((faults.TIME_LIMIT,), (None, True, 3), (None, False, 3)):
+            result.write(lambda name, text: written.append((name, json.loads(text))), 1, 2, *arguments, exits=[])
+        self.assertTrue(all(name == "result.json" and one["ended"] and one["exits"] == [] for name, one in written))
+        found = [(one["launcher"], one["stopped"], one.get("reason", "none")) for _, one in written]
+        self.assertEqual(found, [(1, False, faults.TIME_LIMIT), (None, True, "none"), (3, False, "none")])
+
+    def test_one_program_writes_results_and_one_makes_faults(self):
+        found = {'"result.json"': set(), '"kind":': set(), "kind=": set()}
+        for directory, _, names in os.walk(SCRIPTS):
+            for name in (name for name in names if name.endswith(".py")):
+                with open(os.path.join(directory, name)) as file:
+                    text = file.read()
+                for part in found:
+                    found[part].update([name] * (part in text))
+        self.assertEqual(found, {'"result.json"': {"result.py"}, '"kind":': set(), "kind=": {"faults.py"}})
 
 
 class Turn(unittest.TestCase):

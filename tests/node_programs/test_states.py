@@ -1,5 +1,6 @@
-"""Unit tests of what the two supervisors decide (rank_state.py, job_state.py and roster.py in src/scripts/programs): sequences of
-observations, without processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
+"""Unit tests of what the two supervisors decide (rank_state.py, job_state.py and roster.py in src/scripts/programs),
+and the agent of the cluster's own Slurm (queue_state.py in src/scripts/slurm/nodes): sequences of observations, without
+processes, nodes or a clock. tests/node_programs.rs runs them with every interpreter that it finds."""
 import ast
 import itertools
 import os
@@ -9,8 +10,10 @@ import unittest
 
 sys.dont_write_bytecode = True
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
-sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "supervisor"), os.path.join(PROGRAMS, "elastic")]
+sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "supervisor"), os.path.join(PROGRAMS, "elastic"),
+                os.path.join(PROGRAMS, "..", "slurm", "nodes")]
 import job_state as job  # noqa: E402
+import queue_state as queue  # noqa: E402
 import rank_state as rank  # noqa: E402
 import roster  # noqa: E402
 
@@ -28,7 +31,8 @@ def sample(now, exited=False, stopped=0, quiet=0):
 
 class Purity(unittest.TestCase):
     def test_what_decides_knows_no_clock_no_process_and_no_file(self):
-        for module, imports in ((job, ["collections", "signal", "faults"]), (job.faults, []), (rank, ["collections", "signal"]), (roster, [])):
+        for module, imports in ((job, ["collections", "signal", "faults"]), (job.faults, []),
+                                (rank, ["collections", "signal"]), (roster, []), (queue, ["collections"])):
             with open(module.__file__) as file:
                 nodes = list(ast.walk(ast.parse(file.read())))
             imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
@@ -36,7 +40,8 @@ class Purity(unittest.TestCase):
             self.assertFalse([node for node in nodes if isinstance(node, ast.ImportFrom)])
             used = {node.id for node in nodes if isinstance(node, ast.Name)}
             self.assertFalse(used & {"open", "print", "input", "exec", "eval", "__import__"})
-            of_signal = {node.attr for node in nodes if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "signal"}
+            of_signal = {node.attr for node in nodes if isinstance(node, ast.Attribute)
+                         and getattr(node.value, "id", "") == "signal"}
             self.assertTrue(all(name.startswith("SIG") for name in of_signal), of_signal)
 
 
@@ -52,7 +57,8 @@ class Rank(unittest.TestCase):
 
     def test_a_program_that_exits_is_not_given_a_grace_period(self):
         for code in (0, 3, -9):
-            self.assertEqual(self.after(sample(1), rank.Tick(1), rank.Exit(code)), (rank.Ended(code, False, None), [[], [], []]))
+            self.assertEqual(self.after(sample(1), rank.Tick(1), rank.Exit(code)),
+                             (rank.Ended(code, False, None), [[], [], []]))
 
     def test_a_request_begins_the_grace_period_and_a_second_one_does_not(self):
         state, actions = self.after(request(100), request(105), rank.Tick(110), rank.Tick(110.1))
@@ -65,7 +71,8 @@ class Rank(unittest.TestCase):
             self.assertEqual((state, actions[1:]), (rank.Ended(code, True, None), [[TERM], []]))
 
     def test_what_a_shell_leaves_running_gets_the_rest_of_the_grace_period(self):
-        observed = [request(100), rank.Exit(143), rank.Group(101, True), request(109), rank.Tick(109), rank.Group(110, True)]
+        observed = [request(100), rank.Exit(143), rank.Group(101, True), request(109), rank.Tick(109),
+                    rank.Group(110, True)]
         state, actions = self.after(*observed)
         self.assertEqual((type(state), actions), (rank.Exited, [ASK, [TERM], [], [], [], []]))
         self.assertEqual(self.after(*observed + [rank.Group(110.1, True)])[0], rank.Ended(143, True, None))
@@ -80,7 +87,8 @@ class Rank(unittest.TestCase):
         self.assertIsInstance(self.after(*observed[:-1])[0], rank.Asked)
 
     def test_without_a_grace_period_it_is_killed_at_once(self):
-        self.assertEqual(self.after(request(100), rank.Tick(100.01), grace=0)[1], [ASK, [(rank.TERMINATE_AWAITED,), KILL]])
+        self.assertEqual(self.after(request(100), rank.Tick(100.01), grace=0)[1],
+                         [ASK, [(rank.TERMINATE_AWAITED,), KILL]])
 
     def test_what_keeps_a_shell_from_its_trap_is_asked_once_and_a_moment_later(self):
         for grace, trap in ((10, 101), (1, 100.5)):
@@ -96,7 +104,8 @@ class Rank(unittest.TestCase):
         self.assertEqual(self.after(rank.Exit(3), request(100, exited=True)), (rank.Ended(3, False, None), [[], []]))
 
     def test_a_rank_without_progress_gives_up_and_never_ends_with_success(self):
-        observed = sample(59, quiet=59), sample(60, quiet=60), sample(61, quiet=61), request(62, quiet=62), rank.Tick(63)
+        observed = sample(59, quiet=59), sample(60, quiet=60), sample(61,
+                                                                      quiet=61), request(62, quiet=62), rank.Tick(63)
         state, actions = self.after(*observed, idle=60)
         self.assertEqual(state.why, rank.IDLE)
         self.assertEqual(actions, [[], [], [(rank.REPORT_IDLE, 61)] + ASK, [], [(rank.TERMINATE_AWAITED,)]])
@@ -123,21 +132,24 @@ class Rank(unittest.TestCase):
         # a debugger may have stopped it
         self.assertEqual(self.after(sample(1e6, stopped=1e6))[1], [[]])
         # killed in vain, and others give up: it is still the cause
-        state, actions = self.after(sample(30, stopped=30), sample(31, stopped=31), request(32, stopped=32, quiet=40), stall=30, idle=60)
+        state, actions = self.after(sample(30, stopped=30), sample(31, stopped=31), request(32, stopped=32, quiet=40),
+                                    stall=30, idle=60)
         self.assertEqual((state.hung, actions), (31, [[KILL], [KILL], ASK]))
 
     def test_a_program_that_was_stopped_when_others_gave_up_is_the_cause(self):
         for stopped, hung in ((2.9, None), (3, 3), (20, 20)):
             state = self.after(request(100, stopped=stopped), rank.Exit(0), rank.Group(100, False))[0]
             self.assertEqual(state, rank.Ended(0, True, hung))
-        self.assertEqual(self.after(sample(61, stopped=5, quiet=61), rank.Exit(0), rank.Group(61, False), idle=60)[0].hung, 5)
+        self.assertEqual(self.after(sample(61, stopped=5, quiet=61), rank.Exit(0), rank.Group(61, False),
+                                    idle=60)[0].hung, 5)
 
     def test_a_program_that_was_asked_is_no_longer_sampled(self):
         state, actions = self.after(request(100), sample(101, stopped=90, quiet=90), stall=30, idle=60)
         self.assertEqual((state.why, state.hung, actions[1:]), (rank.REQUEST, None, [[]]))
 
     def test_any_sequence_ends_once_and_keeps_the_first_reason(self):
-        kinds = [request, lambda now: request(now, exited=True), lambda now: sample(now, quiet=61), lambda now: sample(now, stopped=31),
+        kinds = [request, lambda now: request(now, exited=True), lambda now: sample(now, quiet=61),
+                 lambda now: sample(now, stopped=31),
                  lambda now: rank.Exit(0), lambda now: rank.Exit(-9), lambda now: rank.Group(now, True), rank.Tick]
         limits = rank.Limits(10, 60, 30)
         for sequence in itertools.product(kinds, repeat=4):
@@ -157,9 +169,10 @@ class Rank(unittest.TestCase):
             self.assertIsInstance(state, rank.Ended)
 
     def test_the_answer_to_the_launcher(self):
-        for code, by_reaper, lost, expected in ((0, False, False, (0, 0)), (3, False, False, (3, 0)), (-15, False, False, (143, 0)),
-                                                (-15, True, False, (143, 30)), (0, True, False, (0, 30)), (-15, True, True, (0, 0)),
-                                                (3, False, True, (0, 0))):
+        for code, by_reaper, lost, expected in ((0, False, False, (0, 0)), (3, False, False, (3, 0)),
+                                                (-15, False, False, (143, 0)),
+                                                (-15, True, False, (143, 30)), (0, True, False, (0, 30)),
+                                                (-15, True, True, (0, 0)), (3, False, True, (0, 0))):
             self.assertEqual(rank.answer(code, by_reaper, lost, 10), expected)
 
     def test_a_stopped_program_is_silent_since_its_last_output(self):
@@ -220,7 +233,8 @@ class Job(unittest.TestCase):
         self.assertEqual(self.after(attempt(), attempt()), (job.Running(0), []))
         for ends, expected in (
             ({"code": 0}, (False, 0, None)), ({"code": 3}, (False, 3, None)), ({"failed": [7, 9]}, (False, 7, None)),
-            ({"signals": TERMINATED}, (True, None, None)), ({"signals": ENGINE}, (False, 1, job.faults.CONTAINER_STOPPED)),
+            ({"signals": TERMINATED}, (True, None, None)),
+            ({"signals": ENGINE}, (False, 1, job.faults.CONTAINER_STOPPED)),
             ({"missing": "1 of 2 on b"}, (False, 1, "1 of 2 on b")),
         ):
             self.assertEqual(self.after(attempt(), attempt(**ends))[1], [job.END_ATTEMPT], ends)
@@ -232,9 +246,12 @@ class Job(unittest.TestCase):
         for ends, expected in (
             # the launcher's own end is none that was requested
             (attempt(TERMINATED, code=0), (False, 0, None)), (attempt(ENGINE, code=5), (False, 5, None)),
-            (attempt(missing="on b", code=0), (False, 0, None)), (attempt(TERMINATED, missing="on b"), (False, 1, "on b")),
-            (attempt(TERMINATED, failed=[7]), (True, None, None)), (attempt(ENGINE, failed=[7]), (False, 1, job.faults.CONTAINER_STOPPED)),
-            (attempt(TERMINATED + ENGINE), (True, None, None)), (attempt(ENGINE + TERMINATED), (False, 1, job.faults.CONTAINER_STOPPED)),
+            (attempt(missing="on b", code=0), (False, 0, None)),
+            (attempt(TERMINATED, missing="on b"), (False, 1, "on b")),
+            (attempt(TERMINATED, failed=[7]), (True, None, None)),
+            (attempt(ENGINE, failed=[7]), (False, 1, job.faults.CONTAINER_STOPPED)),
+            (attempt(TERMINATED + ENGINE), (True, None, None)),
+            (attempt(ENGINE + TERMINATED), (False, 1, job.faults.CONTAINER_STOPPED)),
         ):
             self.assertEqual(self.end(ends, reaped(code=ends.code, failed=ends.failed)), expected, ends)
         # a rank that fails while the attempt ends explains more than its launcher
@@ -243,7 +260,8 @@ class Job(unittest.TestCase):
 
     def test_the_grace_period(self):
         limits = job.Limits(30, 2, 0, None)
-        for signals, changed, seconds in (([], False, 2), (TERMINATED, False, 30), (ENGINE, False, 2), ([], True, 30), (ENGINE, True, 30),
+        for signals, changed, seconds in (([], False, 2), (TERMINATED, False, 30), (ENGINE, False, 2), ([], True, 30),
+                                          (ENGINE, True, 30),
                                           (TERMINATED * 2, False, 0), (ENGINE + TERMINATED, True, 0)):
             self.assertEqual(job.grace_period(signals, changed, limits), seconds)
         self.assertEqual(job.grace_period([], False, limits._replace(grace=1)), 1)
@@ -274,10 +292,12 @@ class Job(unittest.TestCase):
         failed = [dict(EXIT, code=7), {"code": 143, "asked": True}]
         for outcome in ({"exits": [EXIT]}, {"exits": []}, {"exits": failed}):
             self.assertIsInstance(self.after(attempt(code=0), reaped(code=0, **outcome), restarts=1)[0], job.Pausing)
-        self.assertEqual(self.end(attempt(code=0), reaped(code=0, exits=[])), (False, 0, None), "it may not be restarted")
+        self.assertEqual(self.end(attempt(code=0), reaped(code=0, exits=[])), (False, 0, None),
+                         "it may not be restarted")
 
     def test_a_launcher_that_ends_with_0_together_with_its_ranks_was_ended_by_what_was_requested(self):
-        for signals, expected in ((ENGINE, (False, 1, job.faults.CONTAINER_STOPPED)), (ENGINE + TERMINATED, (False, 1, job.faults.CONTAINER_STOPPED)),
+        for signals, expected in ((ENGINE, (False, 1, job.faults.CONTAINER_STOPPED)),
+                                  (ENGINE + TERMINATED, (False, 1, job.faults.CONTAINER_STOPPED)),
                                   (TERMINATED, (True, None, None))):
             # before it was observed, or while the attempt ended
             for limits in ({}, {"elastic": True}):
@@ -285,11 +305,12 @@ class Job(unittest.TestCase):
                 self.assertEqual(self.end(*ends, **limits), expected)
             for exits in ([], [{"code": 143, "asked": True}] * 2):
                 self.assertEqual(self.end(attempt(code=0), reaped(100, signals, code=0, exits=exits)), expected)
-            self.assertEqual(self.end(attempt(signals, code=0), reaped(100, signals, code=0)), (False, 0, None), "all have ended with it")
+            self.assertEqual(self.end(attempt(signals, code=0), reaped(100, signals, code=0)), (False, 0, None),
+                             "all have ended with it")
 
     def test_only_a_success_ends_the_supervisor_with_0(self):
-        for launcher, exits, stopped, code in ((0, [0, 0], False, 0), (0, [0], False, 1), (0, [7, 143], False, 1), (None, [], True, 143),
-                                               (None, [], False, 1), (7, [0, 0], False, 7)):
+        for launcher, exits, stopped, code in ((0, [0, 0], False, 0), (0, [0], False, 1), (0, [7, 143], False, 1),
+                                               (None, [], True, 143), (None, [], False, 1), (7, [0, 0], False, 7)):
             result = {"launcher": launcher, "exits": [dict(EXIT, code=one) for one in exits]}
             self.assertEqual(job.exit_code(result, stopped, 2), code)
 
@@ -301,7 +322,8 @@ class Job(unittest.TestCase):
         for limits in ({"restarts": 3}, {"elastic": True}):
             for ends in (attempt(TERMINATED), attempt(TERMINATED, failed=[7]), attempt(TERMINATED, changed=True)):
                 self.assertEqual(self.end(ends, reaped(TERMINATED, failed=ends.failed), **limits), (True, None, None))
-                self.assertEqual(self.after(ends, reaped(TERMINATED, failed=ends.failed), **limits)[1], [job.END_ATTEMPT])
+                self.assertEqual(self.after(ends, reaped(TERMINATED, failed=ends.failed), **limits)[1],
+                                 [job.END_ATTEMPT])
 
     def test_a_stop_between_two_attempts(self):
         failure = [attempt(missing="on b"), reaped(100, silent=["b"])]
@@ -315,10 +337,12 @@ class Job(unittest.TestCase):
             self.assertEqual(len(state.result["exits"]), 2)
             # the last attempt did not end the job
             state = self.after(*before + [job.Request(ENGINE)], restarts=1)[0]
-            self.assertEqual((state.stopped, state.result["reason"], state.result["exits"]), (False, job.faults.CONTAINER_STOPPED, []))
+            self.assertEqual((state.stopped, state.result["reason"], state.result["exits"]),
+                             (False, job.faults.CONTAINER_STOPPED, []))
             self.assertEqual(state.result["silent"], [])
         # requested while the ranks ended
-        state = self.after(attempt(failed=[7]), reaped(100, TERMINATED, failed=[7]), job.Request(TERMINATED), restarts=1)[0]
+        state = self.after(attempt(failed=[7]), reaped(100, TERMINATED, failed=[7]), job.Request(TERMINATED),
+                           restarts=1)[0]
         self.assertTrue(state.stopped)
 
     def test_a_node_that_leaves_or_joins_restarts_an_elastic_job(self):
@@ -345,8 +369,10 @@ class Job(unittest.TestCase):
         change = [attempt(changed=True), reaped(100, code=143, silence={"b": "refused"})]
         waiting = change + [present(101, 1), present(300, 1), present(700, 1)]
         state, actions = self.after(*waiting, elastic=True)
-        self.assertEqual((type(state), state.waits, actions), (job.Regrouping, True, [job.END_ATTEMPT, job.RECORD_CHANGE]))
-        self.assertEqual(self.after(*waiting + [present(700, 2), job.Tick(700)], elastic=True)[1][2:], [job.RECORD_CHANGE, job.START])
+        self.assertEqual((type(state), state.waits, actions),
+                         (job.Regrouping, True, [job.END_ATTEMPT, job.RECORD_CHANGE]))
+        self.assertEqual(self.after(*waiting + [present(700, 2), job.Tick(700)], elastic=True)[1][2:],
+                         [job.RECORD_CHANGE, job.START])
         state, actions = self.after(*waiting + [present(700.1, 1, silent=["b"])], elastic=True)
         self.assertEqual((state.stopped, state.result["launcher"], state.result["silent"]), (False, 1, ["b"]))
         self.assertEqual((state.result["reason"], state.result["exits"]), (job.faults.too_few_ranks(2, 600), []))
@@ -377,7 +403,8 @@ class Job(unittest.TestCase):
             self.assertIsInstance(state, expected, (code, exits, kept))
             self.assertEqual(job.RECORD_LOSS in actions, expected is job.Regrouping)
         # a rank that failed, and the end of all, say more
-        self.assertIsInstance(self.after(attempt(failed=[7]), reaped(failed=[7], kept=True, exits=[asked]), elastic=True)[0], job.Ended)
+        self.assertIsInstance(self.after(attempt(failed=[7]), reaped(failed=[7], kept=True, exits=[asked]),
+                                         elastic=True)[0], job.Ended)
         lost = reaped(code=137, kept=True, silent=["b"], exits=[failed])
         self.assertIsInstance(self.after(attempt(code=137), lost, elastic=True)[0], job.Regrouping)
         # Horovod has said why it ended the job: its limit of changes
@@ -388,7 +415,8 @@ class Job(unittest.TestCase):
         change = [attempt(changed=True), reaped(100, code=143)]
         for before in (change, change + [present(101, 1)], change + [present(101, 2)]):
             self.assertEqual(self.end(*before + [job.Request(TERMINATED)], elastic=True), (True, None, None))
-            self.assertEqual(self.end(*before + [job.Request(ENGINE)], elastic=True), (False, 1, job.faults.CONTAINER_STOPPED))
+            self.assertEqual(self.end(*before + [job.Request(ENGINE)], elastic=True),
+                             (False, 1, job.faults.CONTAINER_STOPPED))
         # it was requested during the last query
         self.assertEqual(self.end(*change + [present(701, 1, TERMINATED)], elastic=True), (True, 1, None))
 
@@ -450,7 +478,8 @@ class Roster(unittest.TestCase):
         self.roster.assign([place(1), place(3)])
         self.assertEqual(self.listed(), ["node1", "node2", "node3"], "it was already known to be lost")
         self.roster.assign(ALL)
-        self.assertEqual((self.running(), self.roster.states, self.roster.reasons), (["node1", "node2", "node3"], self.states(), {}))
+        self.assertEqual((self.running(), self.roster.states, self.roster.reasons),
+                         (["node1", "node2", "node3"], self.states(), {}))
 
     def test_an_assignment_that_was_made_since_a_node_left_counts_once_it_was_cleaned(self):
         self.roster.leave("node2", "no answer")
@@ -497,12 +526,14 @@ class Roster(unittest.TestCase):
         self.roster.leave("node4", roster.DRAINED)
         self.assertEqual((self.running(), self.roster.states["node4"]), (["node1", "node2", "node3"], roster.LOST))
         self.roster.assign(ALL + [place(4)])
-        self.assertEqual((self.running(), self.roster.states["node4"]), (["node1", "node2", "node3", "node4"], roster.LEAVING))
+        self.assertEqual((self.running(), self.roster.states["node4"]),
+                         (["node1", "node2", "node3", "node4"], roster.LEAVING))
         self.assertEqual((self.roster.come_back([place(4)]), self.roster.states["node4"]), ([], roster.RUNNING))
 
     def test_a_node_that_the_driver_drops_has_left_and_has_to_answer_again(self):
         self.roster.assign([place(1), place(2)])
-        self.assertEqual((self.roster.states, self.roster.reasons), (self.states(node3=roster.LOST), {"node3": roster.DROPPED}))
+        self.assertEqual((self.roster.states, self.roster.reasons),
+                         (self.states(node3=roster.LOST), {"node3": roster.DROPPED}))
         self.assertEqual((self.answers("node3"), self.answers("node3", "r")), (([], []), ([], ["node3"])))
         # one that was never in an assignment is dropped, too
         self.roster.come_back([place(3)])
@@ -541,21 +572,25 @@ class Roster(unittest.TestCase):
         left = [{"node": "node2", "reason": "no route"}, {"node": "node3", "reason": roster.DRAINED}]
         self.assertEqual([self.roster.record(self.roster.running(), {}) for _ in range(2)], [(left, []), ([], [])])
         self.roster.assign([place(1), place(2)])
-        self.assertEqual(self.roster.record(self.roster.running(), {}), ([], []), "it was assigned ranks before that was known")
+        self.assertEqual(self.roster.record(self.roster.running(), {}), ([], []),
+                         "it was assigned ranks before that was known")
 
     def test_a_node_that_is_added_joins_once_it_answers(self):
         self.assertEqual((self.roster.add([place(4)]), self.roster.add([place(4), place(2)])), ([place(4)], []))
         self.assertEqual((self.answers("node4"), self.answers("node4", "r")), (([], []), ([], ["node4"])))
         self.assertEqual(self.roster.come_back([place(4)]), [place(4)])
         self.roster.cleaned("node4", True)
-        self.assertEqual((self.listed(), self.running()), (["node1", "node2", "node3", "node4"], ["node1", "node2", "node3"]))
+        self.assertEqual((self.listed(), self.running()),
+                         (["node1", "node2", "node3", "node4"], ["node1", "node2", "node3"]))
 
     def test_an_attempt_begins_on_the_nodes_that_are_there(self):
         self.roster.fail("node2", "exit code 7", 0)
         self.roster.begin([place(1), place(3)])
         self.assertEqual(self.roster.states, self.states(node2=roster.LOST))
-        self.assertEqual((self.running(), self.roster.assigned, self.roster.failures), (["node1", "node3"], [place(1), place(3)], {}))
-        self.assertEqual(self.roster.record(self.roster.running(), {"node2": "refused"}), ([{"node": "node2", "reason": "refused"}], []))
+        self.assertEqual((self.running(), self.roster.assigned, self.roster.failures),
+                         (["node1", "node3"], [place(1), place(3)], {}))
+        self.assertEqual(self.roster.record(self.roster.running(), {"node2": "refused"}),
+                         ([{"node": "node2", "reason": "refused"}], []))
         # where ranks are not kept, it ends as soon as another node can join, or one of them leaves
         self.assertEqual(self.answers("node2", "r"), ([], ["node2"]))
         self.assertEqual(self.answers("node3", *"---"), (["node3"], ["node2"]))
@@ -564,14 +599,15 @@ class Roster(unittest.TestCase):
         events = [lambda one: one.leave("node2", "no answer") if place(2) in one.listed() else None,
                   lambda one: one.leave("node2", roster.DRAINED) if place(2) in one.listed() else None,
                   lambda one: one.fail("node2", "exit code 7", 0), lambda one: one.come_back(one.changes()[1]),
-                  lambda one: one.states["node2"] == roster.JOINING and one.cleaned("node2", True), lambda one: one.assign(ALL),
-                  lambda one: one.assign([place(1), place(3)])]
+                  lambda one: one.states["node2"] == roster.JOINING and one.cleaned("node2", True),
+                  lambda one: one.assign(ALL), lambda one: one.assign([place(1), place(3)])]
         for sequence in itertools.product(events, repeat=5):
             one = roster.Roster(ALL, "node1")
             for event in sequence:
                 event(one)
                 takes_part = place(2) in one.running()
-                self.assertEqual(takes_part, place(2) in one.assigned and one.states["node2"] in (roster.RUNNING, roster.LEAVING))
+                self.assertEqual(takes_part, place(2) in one.assigned
+                                 and one.states["node2"] in (roster.RUNNING, roster.LEAVING))
                 self.assertFalse(takes_part and "node2" in one.gone)
             one.answer("node2", True, False)
             for dirty in one.come_back(one.changes()[1]):
@@ -580,6 +616,140 @@ class Roster(unittest.TestCase):
                 one.cleaned("node2", True)
             one.assign(ALL)
             self.assertEqual(one.states, self.states(), sequence)
+
+
+def up(slurm=None, now=0, missing=0, is_submitted=True):
+    return queue.Up(now, slurm, missing, is_submitted)
+
+
+def down(slurm=None, missing=0, exists=True, has_result=False, may_come=False):
+    return queue.Down(slurm, missing, exists, has_result, may_come)
+
+
+GONE = queue.MISSING + 1  # rounds
+ANSWERED = queue.Answered()
+
+
+class Allocation(unittest.TestCase):
+    def test_slurm_is_asked_while_it_may_be_the_reason(self):
+        for allocation, signals, expected in ((job.HELD, [], True), (job.HELD, TERMINATED, True),
+                                              (job.HELD, [job.TIME_LIMIT], False),
+                                              (job.TAKEN, TERMINATED, False), (job.OUTSIDE, TERMINATED, False)):
+            self.assertEqual(job.depends_on_slurm(allocation, signals), expected)
+
+    def test_an_allocation_that_is_taken_away_is_the_reason_whatever_asked_first(self):
+        for slurm, reason in (("PREEMPTED", job.PREEMPTED), ("TIMEOUT", job.TIME_LIMIT), ("NODE_FAIL", job.NODE_LOST),
+                              ("CANCELLED", signal.SIGTERM), ("COMPLETING", signal.SIGTERM)):
+            for signals in ([], TERMINATED):
+                self.assertEqual(job.follow_slurm(slurm, signals), (job.TAKEN, [(job.NOTE_REASON, reason)]))
+        self.assertEqual(job.follow_slurm("REQUEUED", TERMINATED), (job.TAKEN, [(job.LEAVE,)]))
+
+    def test_slurm_is_not_asked_again_when_hvdctl_has_requested_the_end(self):
+        for slurm in ("RUNNING", ""):
+            self.assertEqual(job.follow_slurm(slurm, TERMINATED), (job.OUTSIDE, []))
+            self.assertEqual(job.follow_slurm(slurm, []), (job.HELD, []), "a rank has failed")
+
+
+class Queue(unittest.TestCase):
+    def after(self, *observations, state=queue.Prepared()):
+        """The name of the state after these observations, and the actions of each."""
+        all_actions = []
+        for observation in observations:
+            state, actions = queue.decide(state, observation)
+            all_actions.append(actions)
+        return type(state).__name__, all_actions
+
+    def test_a_launcher_goes_on_when_the_job_has_its_nodes(self):
+        state, actions = self.after(up("PENDING"), up("CONFIGURING"), up("RUNNING"), ANSWERED, up("RUNNING"),
+                                    up("SUSPENDED"))
+        self.assertEqual((state, actions), ("Begun", [[], [], [(queue.PLACE,)], [], [], []]))
+        # not placed yet: Slurm did not answer
+        self.assertEqual(self.after(up("RUNNING"), up("RUNNING")), ("Waiting", [[(queue.PLACE,)]] * 2))
+
+    def test_a_job_that_leaves_the_queue_ends_for_the_reason_that_slurm_has(self):
+        observed = [up("PENDING"), up(missing=queue.MISSING), up(missing=GONE), queue.Told("TIMEOUT", "a reason"),
+                    ANSWERED]
+        state, actions = self.after(*observed)
+        self.assertEqual((state, actions), ("Begun", [[], [], [(queue.INQUIRE,)],
+                                                      [(queue.ANSWER, "TIMEOUT", "a reason")], []]))
+        # a prolog may have put it into the queue again
+        self.assertEqual(self.after(*[up("COMPLETING")] * 9), ("Waiting", [[]] * 9))
+
+    def test_a_job_that_slurm_has_lost_or_never_had_is_submitted(self):
+        state, actions = self.after(up(missing=GONE), queue.Told("", ""), up(missing=1), up("PENDING"))
+        self.assertEqual((state, actions), ("Waiting", [[(queue.INQUIRE,)], [(queue.SUBMIT,)], [], []]))
+        late = queue.UNSUBMITTED + 8
+        observed = [up(now=now, missing=GONE, is_submitted=False) for now in (7, late - 1, late)]
+        self.assertEqual(self.after(*observed), ("Waiting", [[], [], [(queue.SUBMIT,)]]))
+        # Slurm refuses it
+        self.assertEqual(self.after(*observed + [ANSWERED])[0], "Begun")
+
+    def test_a_launcher_is_asked_once_when_its_nodes_are_lost(self):
+        for lost in (up("COMPLETING"), up("FAILED"), up(missing=GONE)):
+            for told, state in (("TIMEOUT", "TIMEOUT"), ("", queue.NODE_FAIL)):
+                found = self.after(lost, lost, queue.Told(told, ""), lost, lost, state=queue.Begun())
+                self.assertEqual(found, ("Asked", [[(queue.INQUIRE,)]] * 2 + [[(queue.END_LAUNCHER, state)], [], []]))
+        self.assertEqual(self.after(up(missing=queue.MISSING), state=queue.Begun()), ("Begun", [[]]))
+        # it has lost a node
+        found = self.after(up("PENDING"), up("PENDING"), state=queue.Begun())
+        self.assertEqual(found, ("Asked", [[(queue.END_LAUNCHER, queue.NODE_FAIL), (queue.CANCEL,)],
+                                           [(queue.CANCEL,)]]))
+
+    def test_the_allocation_of_a_launcher_that_has_ended_is_ended(self):
+        for state in (queue.Begun(), queue.Asked()):
+            running = [down("RUNNING", has_result=True)] * (queue.SIGNALS + 2)
+            found, actions = self.after(*running, down("COMPLETING"), down(missing=1), down(missing=GONE), state=state)
+            self.assertEqual(actions[:-3], [[(queue.SIGNAL,)]] * queue.SIGNALS + [[(queue.CANCEL,)]] * 2)
+            self.assertEqual((found, actions[-3:]), ("Ending", [[], [], [(queue.FORGET,)]]))
+            self.assertEqual(self.after(down("PENDING"), state=state)[1], [[(queue.CANCEL,)]])
+
+    def test_a_launcher_that_waited_is_started_again_and_one_that_was_removed_is_recorded(self):
+        for before in ([], [up("PENDING")]):
+            for slurm in ("PENDING", "RUNNING", "COMPLETING"):
+                self.assertEqual(self.after(*before + [down(slurm)])[1][-1], [(queue.START,)])
+                cancel = {"PENDING": [(queue.CANCEL,)], "RUNNING": [(queue.SIGNAL,)], "COMPLETING": []}[slurm]
+                for gone in ({"exists": False}, {"has_result": True}):
+                    self.assertEqual(self.after(*before + [down(slurm, **gone)])[1][-1], cancel)
+            removed = [down(missing=GONE, exists=False), down(missing=GONE, exists=False, has_result=True)]
+            self.assertEqual(self.after(*before + removed)[1][-2:],
+                             [[(queue.RECORD_REMOVAL,), (queue.FORGET,)], [(queue.FORGET,)]])
+        self.assertEqual(self.after(down("RUNNING"), state=queue.Begun())[1], [[(queue.SIGNAL,)]],
+                         "it has had its answer")
+        self.assertEqual(self.after(down(missing=GONE, exists=False), state=queue.Begun())[1], [[(queue.FORGET,)]])
+
+    def test_a_job_that_hvdctl_is_about_to_start_is_left_alone(self):
+        for slurm in (None, "PENDING", "RUNNING"):
+            observed = down(slurm, missing=GONE, exists=False, may_come=True)
+            self.assertEqual(self.after(observed, observed), ("Prepared", [[], []]))
+        self.assertEqual(self.after(up(), down(missing=GONE, exists=False, may_come=True))[1][-1][-1], (queue.FORGET,),
+                         "it was started")
+        self.assertEqual(self.after(down("PENDING", has_result=True, may_come=True))[1], [[(queue.CANCEL,)]])
+
+    def test_after_any_sequence_a_launcher_is_asked_at_most_once_and_an_ended_job_forgotten(self):
+        slurms = [None, "PENDING", "RUNNING", "COMPLETING"]
+        observed = [up(slurm, missing=GONE * (slurm is None)) for slurm in slurms]
+        observed += [down(slurm, GONE * (slurm is None), exists) for slurm in slurms for exists in (True, False)]
+        # what follows an action
+        follow = {queue.PLACE: ANSWERED, queue.ANSWER: ANSWERED, queue.INQUIRE: queue.Told("CANCELLED", "")}
+
+        def perform(state, observation):
+            state, actions = queue.decide(state, observation)
+            done = list(actions)
+            for name, *_ in actions:
+                if name in follow:
+                    state, more = perform(state, follow[name])
+                    done += more
+            return state, done
+
+        for sequence in itertools.product(observed, repeat=4):
+            state, done = queue.Prepared(), []
+            for observation in sequence:
+                state, actions = perform(state, observation)
+                done += actions
+            self.assertLessEqual(sum(name == queue.END_LAUNCHER for name, *_ in done), 1, sequence)
+            self.assertLessEqual(sum(name == queue.ANSWER for name, *_ in done), 1, sequence)
+            self.assertEqual(perform(state, down(missing=GONE, exists=False, has_result=True))[1], [(queue.FORGET,)],
+                             sequence)
 
 
 if __name__ == "__main__":

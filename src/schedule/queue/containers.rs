@@ -23,11 +23,14 @@ const MAIN: &str = include_str!("../../scripts/slurm/nodes/main.sh");
 const HOOK: &str = include_str!("../../scripts/slurm/nodes/hook.sh");
 
 /// The programs in the directory, by their names there.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("agent.py", include_str!("../../scripts/slurm/nodes/agent.py")),
+    ("queue_state.py", include_str!("../../scripts/slurm/nodes/queue_state.py")),
     ("node.py", include_str!("../../scripts/slurm/nodes/node.py")),
     ("queued.py", include_str!("../../scripts/slurm/nodes/queued.py")),
     ("engine.py", include_str!("../../scripts/slurm/nodes/engine.py")),
+    ("faults.py", include_str!("../../scripts/programs/faults.py")),
+    ("result.py", include_str!("../../scripts/programs/result.py")),
     ("hook.py", include_str!("../../scripts/slurm/nodes/hook.py")),
     ("prolog", HOOK),
     ("epilog", HOOK),

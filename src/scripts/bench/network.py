@@ -1,17 +1,19 @@
-"""Measures the network between this node and others from inside its worker, with sockets only. hvdctl runs it on every node that takes
-part: `python3 -I -c PROGRAM`.
+"""Measures the network between this node and others from inside its worker, with sockets only. hvdctl runs it on every
+node that takes part: `python3 -I -c PROGRAM`.
 
-Standard input has one JSON object a line. The first is {"token", "address", "interface", "limit", "answer_limit"}: the program listens at
-the address, on a port of the kernel's choice, and answers only connections that begin with the token. It ends when standard input ends, or
-after `limit` seconds; it waits `answer_limit` seconds for another node. Every further line is a request:
+Standard input has one JSON object a line. The first is {"token", "address", "interface", "limit", "answer_limit"}: the
+program listens at the address, on a port of the kernel's choice, and answers only connections that begin with the
+token. It ends when standard input ends, or after `limit` seconds; it waits `answer_limit` seconds for another node.
+Every further line is a request:
 
     {"do": "link"}       prints what the kernel knows of the interface, and its counters
     {"do": "compute"}    prints the speed of a processor, and the share of it that this program gets
     {"do": "measure", "from", "to", "address", "port", "warm", "seconds", "streams": [1, 4], "probes", "sizes"}
-                         measures both directions of a pair with the program at that address, and prints one line for each
+                         measures both directions of a pair with the program at that address, and prints one line for
+                         each
 
-Standard output has one JSON object a line. The last one for a request is {"done": REQUEST}. null is what could not be measured. A direction
-that could not be measured at all is {"from", "to", "error"}."""
+Standard output has one JSON object a line. The last one for a request is {"done": REQUEST}. null is what could not be
+measured. A direction that could not be measured at all is {"from", "to", "error"}."""
 import hmac
 import json
 import os
@@ -38,11 +40,13 @@ MTU_DISCOVER = {socket.AF_INET: (socket.IPPROTO_IP, 10), socket.AF_INET6: (socke
 WITHOUT_FRAGMENTS = 3  # IP_PMTUDISC_PROBE: and whatever the kernel believes the path's MTU to be
 HEADERS = {socket.AF_INET: 28, socket.AF_INET6: 48}  # of IP and UDP
 OVERFLOWS = 40  # SO_RXQ_OVFL
-TCP_FIELDS = {"snd_mss": ("I", 16), "pmtu": ("I", 60), "retransmits": ("I", 100), "min_rtt": ("I", 148), "segments": ("I", 156)}
+TCP_FIELDS = {"snd_mss": ("I", 16), "pmtu": ("I", 60), "retransmits": ("I", 100), "min_rtt": ("I", 148),
+              "segments": ("I", 156)}
 
 
 def read(path):
-    """The text of a file, or None where it cannot be read: an interface that is down has no speed, a virtual one no duplex."""
+    """The text of a file, or None where it cannot be read: an interface that is down has no speed, a virtual one no
+    duplex."""
     try:
         with open(path) as file:
             return file.read().strip()
@@ -60,7 +64,8 @@ def number(text):
 
 
 def has_hardware(interface, depth=4):
-    """Whether an interface is a device, or is made of such: a pair of virtual interfaces claims 10 Gb/s at any speed."""
+    """Whether an interface is a device, or is made of such: a pair of virtual interfaces claims 10 Gb/s at any
+    speed."""
     directory = "/sys/class/net/" + interface
     try:
         entries = os.listdir(directory)
@@ -74,8 +79,8 @@ def link(interface):
     """Returns what the kernel knows of an interface. The speed is in Mb/s."""
     directory = "/sys/class/net/%s/" % interface
     counters = {}
-    for name in ("rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "collisions", "rx_dropped", "tx_dropped", "rx_packets",
-                 "tx_packets"):
+    for name in ("rx_errors", "tx_errors", "rx_crc_errors", "rx_missed_errors", "collisions", "rx_dropped",
+                 "tx_dropped", "rx_packets", "tx_packets"):
         counters[name] = number(read(directory + "statistics/" + name))
     speed, duplex = None, None
     if has_hardware(interface):
@@ -103,7 +108,8 @@ class Processors:
         return {row[0]: [int(field) for field in row[1:9]] for row in rows if len(row) > 8}
 
     def usage(self):
-        """The idle and the stolen share of all processors, and the idle share of the busiest one; None where no tick has passed."""
+        """The idle and the stolen share of all processors, and the idle share of the busiest one; None where no tick
+        has passed."""
         spent = {}
         for name, after in self.times().items():
             ticks = [new - old for new, old in zip(after, self.before.get(name, after))]
@@ -115,7 +121,8 @@ class Processors:
 
 def throttled():
     """For how many seconds a limit on processors has stopped this container; None where that is not counted."""
-    for path, field, unit in (("/sys/fs/cgroup/cpu.stat", "throttled_usec", 1e6), ("/sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e9)):
+    for path, field, unit in (("/sys/fs/cgroup/cpu.stat", "throttled_usec", 1e6),
+                              ("/sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e9)):
         for line in (read(path) or "").splitlines():
             name, _, value = line.partition(" ")
             if name == field and number(value) is not None:
@@ -124,8 +131,8 @@ def throttled():
 
 
 def compute():
-    """Returns the speed of one processor in loops a second of its time, the share of the time that this program got, and the speed
-    of a copy in memory in bytes a second. Medians: a short disturbance does not count."""
+    """Returns the speed of one processor in loops a second of its time, the share of the time that this program got,
+    and the speed of a copy in memory in bytes a second. Medians: a short disturbance does not count."""
     def once():
         start, spent, value = time.monotonic(), time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID), 1
         for _ in range(100000):
@@ -224,7 +231,8 @@ class Lines:
             times.append((time.perf_counter() - start) * 1e6)
         self.connection.sendall(b"\n")
         times = sorted(times[len(times) // 10:])
-        return {"median": statistics.median(times), "min": times[0], "p99": times[(len(times) - 1) * 99 // 100], "count": len(times)}
+        return {"median": statistics.median(times), "min": times[0], "p99": times[(len(times) - 1) * 99 // 100],
+                "count": len(times)}
 
 
 def send(connection, until):
@@ -247,7 +255,8 @@ def send(connection, until):
 
 
 def receive(connection, begin, end):
-    """Returns the number of bytes that arrive between two times. Closes the connection, also with bytes on their way."""
+    """Returns the number of bytes that arrive between two times. Closes the connection, also with bytes on their
+    way."""
     block, received = bytearray(BLOCK), 0
     try:
         while True:
@@ -282,7 +291,8 @@ def in_threads(work, items):
 
 
 def transfer(connections, request, sends):
-    """One side of a transfer over some connections at once. The receiver counts, after the time in which connections get up to speed."""
+    """One side of a transfer over some connections at once. The receiver counts, after the time in which connections
+    get up to speed."""
     processors, now = Processors(), time.monotonic()
     begin, end = now + request["warm"], now + request["warm"] + request["seconds"]
     if not sends:
@@ -346,7 +356,8 @@ class Probes:
         return {"sent": count, "unsent": unsent, "sendable": sendable}
 
     def receive(self, until):
-        """Counts probes until all kinds have ended, or none arrives any more: a sender without a processor is slow, and loses nothing."""
+        """Counts probes until all kinds have ended, or none arrives any more: a sender without a processor is slow, and
+        loses nothing."""
         small, sizes, overflowed, last = set(), set(), 0, until + PATIENCE
         ended = 0
         while ended < REPEATED and time.monotonic() < until:
@@ -368,7 +379,8 @@ class Probes:
                 until = max(until, min(last, time.monotonic() + 1))
             ended += kind == 2
             {0: sizes, 1: small}.get(kind, set()).add(index)
-        return {"received": len(small), "overflowed": overflowed, "largest": max(sizes, default=None), "ended": ended > 0}
+        return {"received": len(small), "overflowed": overflowed, "largest": max(sizes, default=None),
+                "ended": ended > 0}
 
     def take_part(self, request, sends, target):
         """One side of the probes. The receiver waits four times as long as they should take."""
@@ -465,7 +477,8 @@ class Pair:
     def probe(self, server_sends):
         plan = {"probes": self.request["probes"], "sizes": self.request["sizes"]}
         probes = Probes(self.server.address, os.urandom(8).hex())
-        self.lines.write(dict(plan, do="probe", nonce=probes.nonce.decode(), port=probes.port, server_sends=server_sends))
+        self.lines.write(dict(plan, do="probe", nonce=probes.nonce.decode(), port=probes.port,
+                              server_sends=server_sends))
         target = (self.request["address"], self.lines.read()["port"])
         result = probes.take_part(plan, not server_sends, target)
         result.update(self.lines.read())
@@ -480,8 +493,8 @@ class Pair:
         for server_sends in (False, True):
             ends = ("to", "from") if server_sends else ("from", "to")
             transfers = [self.transfer(streams, server_sends) for streams in self.request["streams"]]
-            yield {"from": self.request[ends[0]], "to": self.request[ends[1]], "round_trip_us": trips, "transfers": transfers,
-                   "probes": self.probe(server_sends)}
+            yield {"from": self.request[ends[0]], "to": self.request[ends[1]], "round_trip_us": trips,
+                   "transfers": transfers, "probes": self.probe(server_sends)}
 
 
 def reason(error, limit):

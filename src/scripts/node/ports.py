@@ -1,6 +1,6 @@
-"""Tries TCP between nodes on random ports. Standard input: a line "TOKEN ADDRESS PORTS LIMIT"; once all nodes listen, a line with
-"INDEX=ADDRESS" for each of the others. Prints "listening" or "busy REASON", then a JSON object: why no connection to the node of an
-index was possible, or null. Listens until standard input ends."""
+"""Tries TCP between nodes on random ports. Standard input: a line "TOKEN ADDRESS PORTS LIMIT"; once all nodes listen, a
+line with "INDEX=ADDRESS" for each of the others. Prints "listening" or "busy REASON", then a JSON object: why no
+connection to the node of an index was possible, or null. Listens until standard input ends."""
 import json
 import socket
 import sys

@@ -1,14 +1,15 @@
-"""Passes connections on over standard input and output. As a program it lets a port of this node lead to hvdctl where sshd forwards none
-(`AllowTcpForwarding no`); hvdctl runs it as the login: `python3 -I -c PROGRAM`. As a module (notebook.py) it lets hvdctl connect to a
-socket of this node.
+"""Passes connections on over standard input and output. As a program it lets a port of this node lead to hvdctl where
+sshd forwards none (`AllowTcpForwarding no`); hvdctl runs it as the login: `python3 -I -c PROGRAM`. As a module
+(notebook.py) it lets hvdctl connect to a socket of this node.
 
-Standard output begins with a line: the port, on 127.0.0.1. Behind it, and on standard input, are frames: the number of a connection,
-the count of its next bytes, and these. Without bytes, the sender has ended its direction; a second one says that it takes nothing more
-either. Connection 0 does not exist: its frames say that hvdctl is there. The program ends with its standard input, or after SILENCE
-without a frame.
+Standard output begins with a line: the port, on 127.0.0.1. Behind it, and on standard input, are frames: the number of
+a connection, the count of its next bytes, and these. Without bytes, the sender has ended its direction; a second one
+says that it takes nothing more either. Connection 0 does not exist: its frames say that hvdctl is there. The program
+ends with its standard input, or after SILENCE without a frame.
 
-hvdctl numbers the connections that it opens itself, and says how many bytes of each it has passed on: TAKEN added to the number, and
-four bytes. At most WINDOW are on their way, so that a connection that takes nothing keeps none of the others waiting."""
+hvdctl numbers the connections that it opens itself, and says how many bytes of each it has passed on: TAKEN added to
+the number, and four bytes. At most WINDOW are on their way, so that a connection that takes nothing keeps none of the
+others waiting."""
 import os
 import signal
 import socket
@@ -31,7 +32,8 @@ ending = threading.Lock()
 
 
 class Connection:
-    """A connection to the port: `open` has the directions that have not ended, `last` is when something came from it."""
+    """A connection to the port: `open` has the directions that have not ended, `last` is when something came from
+    it."""
 
     def __init__(self, number, connected, window=None):
         self.number = number
@@ -95,7 +97,8 @@ def follow(connection):
 
 
 def deliver(connection, data):
-    """Writes what hvdctl sends to a connection, or ends that direction; the other one goes on, unless nothing more is taken."""
+    """Writes what hvdctl sends to a connection, or ends that direction; the other one goes on, unless nothing more is
+    taken."""
     if data and "out" not in connection.open:
         return
     if data:

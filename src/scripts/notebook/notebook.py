@@ -1,13 +1,13 @@
 """JupyterLab in a job, and the programs that its cells start on all nodes of the job. The first argument says which:
 
-serve             Every rank of the job. Rank 0 starts JupyterLab and reports in a line of JSON that it answers; the others wait for its end.
-page              Gives JupyterLab the token that is a line of standard input, in place of any earlier one, and lets hvdctl connect to it.
-launch PROGRAM…   A cell runs this ($HVDCTL_LAUNCH): starts PROGRAM as every rank of a launch, on all slots of the job.
-guard MARK        Ends what is left of a launch on all nodes when `launch` ends without success, however it ends.
-rank MARK PROGRAM…  The launcher starts this as each of these ranks: PROGRAM with the environment that the job has on this node.
-receive           Unpacks files of the project that have changed on the first node, from standard input.
-end MARK          Ends what is left of a launch on this node.
-over              Lets the ranks that wait end.
+serve             Every rank of the job. Rank 0 starts JupyterLab and reports in a line of JSON that it answers; the
+others wait for its end. page              Gives JupyterLab the token that is a line of standard input, in place of any
+earlier one, and lets hvdctl connect to it. launch PROGRAM…   A cell runs this ($HVDCTL_LAUNCH): starts PROGRAM as every
+rank of a launch, on all slots of the job. guard MARK        Ends what is left of a launch on all nodes when `launch`
+ends without success, however it ends. rank MARK PROGRAM…  The launcher starts this as each of these ranks: PROGRAM with
+the environment that the job has on this node. receive           Unpacks files of the project that have changed on the
+first node, from standard input. end MARK          Ends what is left of a launch on this node. over              Lets
+the ranks that wait end.
 
 In its directory, notebook.json describes the nodes and the launcher (start/by_hand.rs)."""
 import contextlib
@@ -53,12 +53,14 @@ SLOWEST = 1 << 20  # bytes a second in which a node receives them
 LEFT_OUT = {".git", ".ipynb_checkpoints", "__pycache__"}
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DEBUGGER = "@jupyterlab/debugger-extension"
-# what kernels are asked: all of Jupyter's protocol but `debug_request`, for which ipykernel would listen on a TCP port, where every user of
-# the node could run code in the kernel
-MESSAGES = ["execute_request", "inspect_request", "complete_request", "history_request", "is_complete_request", "connect_request",
-            "comm_info_request", "kernel_info_request", "comm_open", "comm_msg", "comm_close", "input_reply", "interrupt_request",
-            "shutdown_request", "create_subshell_request", "delete_subshell_request", "list_subshell_request", "abort_request",
-            "clear_request", "usage_request"]
+# what kernels are asked: all of Jupyter's protocol but `debug_request`, for which ipykernel would listen on a TCP port,
+# where every user of the node could run code in the kernel
+MESSAGES = ["execute_request", "inspect_request", "complete_request", "history_request", "is_complete_request",
+            "connect_request",
+            "comm_info_request", "kernel_info_request", "comm_open", "comm_msg", "comm_close", "input_reply",
+            "interrupt_request",
+            "shutdown_request", "create_subshell_request", "delete_subshell_request", "list_subshell_request",
+            "abort_request", "clear_request", "usage_request"]
 
 
 def load(name):
@@ -78,8 +80,8 @@ def ssh(description, node, command, **more):
 
 
 def on_others(description, command, stdin=b"", limit=LOGIN_LIMIT):
-    """Runs a command on all other nodes at once, with this on standard input. Returns what each wrote, by the node's name, and the nodes on
-    which it failed, each with the error."""
+    """Runs a command on all other nodes at once, with this on standard input. Returns what each wrote, by the node's
+    name, and the nodes on which it failed, each with the error."""
     written, failed = {}, []
 
     def run(node):
@@ -116,7 +118,8 @@ def serve():
     description, node = load(DESCRIPTION), int(os.environ["NODE_RANK"])
     if os.environ["LOCAL_RANK"] == "0":
         env = program_environment(description, node, load("env.json"))
-        files.write_json(RANK, {"cwd": os.getcwd(), "environment": env, "defaults": description["nodes"][node]["defaults"]})
+        files.write_json(RANK, {"cwd": os.getcwd(), "environment": env,
+                                "defaults": description["nodes"][node]["defaults"]})
         # what was uploaded with a time that is still to come was not written here
         files.write_json(RECEIVED, changed_files(os.stat(os.path.join(HERE, RANK)).st_mtime))
     if os.environ["RANK"] != "0":
@@ -150,23 +153,27 @@ def jupyter(description, private):
     nodes, token, path = description["nodes"], secrets.token_hex(16), os.path.join(private, "jupyter.sock")
     # it shows colours and pages in cells as always
     left_out = {"OMP_NUM_THREADS", "TERM", "PAGER"} - set(load("env.json"))
-    env = {name: value for name, value in os.environ.items() if name not in description["remove"] and name not in left_out}
-    env.update(HVDCTL_NODES=",".join(node["node"] for node in nodes), HVDCTL_NP=str(sum(node["ranks"] for node in nodes)),
+    env = {name: value for name, value in os.environ.items() if name not in description["remove"]
+           and name not in left_out}
+    env.update(HVDCTL_NODES=",".join(node["node"] for node in nodes),
+               HVDCTL_NP=str(sum(node["ranks"] for node in nodes)),
                HVDCTL_HOSTS=",".join("%s:%d" % (node["address"], node["ranks"]) for node in nodes),
                HVDCTL_LAUNCH=" ".join(map(shlex.quote, own(["launch"]))), JUPYTER_RUNTIME_DIR=private,
                JUPYTER_CONFIG_PATH=":".join(filter(None, [private, env.get("JUPYTER_CONFIG_PATH")])))
-    # names of version 2, and of those before; they win over the image's own configuration. A socket in a closed directory: ranks and other
-    # users of the node can read or try what goes over TCP. With the default port, or JUPYTER_PORT contradicts the socket
+    # names of version 2, and of those before; they win over the image's own configuration. A socket in a closed
+    # directory: ranks and other users of the node can read or try what goes over TCP. With the default port, or
+    # JUPYTER_PORT contradicts the socket
     server = {"token": token, "password": "", "allow_root": True, "open_browser": False, "allow_remote_access": False,
               "sock": path, "sock_mode": "0600", "port": 8888}
-    config = {"ServerApp": dict(server, root_dir=os.getcwd()), "NotebookApp": dict(server, notebook_dir=os.getcwd()), "IdentityProvider": {"token": token},
-              "PasswordIdentityProvider": {"hashed_password": ""},
+    config = {"ServerApp": dict(server, root_dir=os.getcwd()), "NotebookApp": dict(server, notebook_dir=os.getcwd()),
+              "IdentityProvider": {"token": token}, "PasswordIdentityProvider": {"hashed_password": ""},
               "KernelManager": {"transport": "ipc"}, "MappingKernelManager": {"allowed_message_types": MESSAGES}}
     files.write_json(CONFIG, config)
     # whoever opens a notebook is not offered what is refused
     os.mkdir(os.path.join(private, "labconfig"))
     files.write_json(os.path.join(private, "labconfig", "page_config.json"), {"disabledExtensions": {DEBUGGER: True}})
-    program = [sys.executable, os.path.join(HERE, "notebook_server.py"), "--config=" + os.path.join(HERE, CONFIG), "--no-browser", "--allow-root"]
+    program = [sys.executable, os.path.join(HERE, "notebook_server.py"), "--config=" + os.path.join(HERE, CONFIG),
+               "--no-browser", "--allow-root"]
     child = subprocess.Popen(program, env=env, stdin=subprocess.DEVNULL)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: child.terminate())
@@ -190,7 +197,8 @@ def wait_until_ready(child, path, token):
         elif status(path, token) == 200:
             if status(path, None) in (401, 403):
                 return True
-            print("JupyterLab answers without the token: its configuration in the image allows that", file=sys.stderr, flush=True)
+            print("JupyterLab answers without the token: its configuration in the image allows that", file=sys.stderr,
+                  flush=True)
             child.kill()
         else:
             time.sleep(0.1)
@@ -215,7 +223,8 @@ def status(path, token):
     """The status of an answer to a request for the files; None if there is no answer."""
     connection = Local(path)
     try:
-        connection.request("GET", "/api/contents?content=0", headers={"Authorization": "token " + token} if token else {})
+        connection.request("GET", "/api/contents?content=0",
+                           headers={"Authorization": "token " + token} if token else {})
         return connection.getresponse().status
     except (OSError, http.client.HTTPException):
         return None
@@ -241,9 +250,11 @@ def launch(program):
     # a kernel that is restarted hangs up, and the guard below ends the ranks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     send_changes(description)
-    # as the launcher of a job: without the user's variables, which it would write into the command line of ssh, but for those that it reads
+    # as the launcher of a job: without the user's variables, which it would write into the command line of ssh, but for
+    # those that it reads
     reads = tuple(description["reads"])
-    env = {name: value for name, value in here["environment"].items() if value is not None and (name not in given or name.startswith(reads))}
+    env = {name: value for name, value in here["environment"].items() if value is not None
+           and (name not in given or name.startswith(reads))}
     env.update(description["environment"])
     env[MARK] = mark
     # each rank has its own node's environment from RANK
@@ -251,15 +262,16 @@ def launch(program):
     for name, text in description["files"].items():
         files.write(name, text)
     # a session of its own: what ends this process, as an interrupted cell does, does not end it
-    guard = subprocess.Popen(own(["guard", mark]), stdin=subprocess.PIPE, env=here["environment"], start_new_session=True)
+    guard = subprocess.Popen(own(["guard", mark]), stdin=subprocess.PIPE, env=here["environment"],
+                             start_new_session=True)
     code = 1
     try:
         code = wait_for_all(list(start(description, mark, program, env)))
     except KeyboardInterrupt:
         code = 130
     except OSError as error:
-        print("cannot start the launcher: %s: %s; hvdctl notebook --launcher chooses another one" % (error.filename, error.strerror),
-              file=sys.stderr, flush=True)
+        print("cannot start the launcher: %s: %s; hvdctl notebook --launcher chooses another one" %
+              (error.filename, error.strerror), file=sys.stderr, flush=True)
         code = 127
     finally:
         guard.communicate(b"done" if code == 0 else b"")
@@ -274,7 +286,8 @@ def guard(mark):
         return 0
     end(mark)
     for failed in on_others(load(DESCRIPTION), own(["end", mark]))[1]:
-        print("ranks may still be running on %s; hvdctl stop ends the notebook and all of its ranks" % failed, file=sys.stderr, flush=True)
+        print("ranks may still be running on %s; hvdctl stop ends the notebook and all of its ranks" % failed,
+              file=sys.stderr, flush=True)
     return 0
 
 
@@ -284,10 +297,11 @@ def start(description, mark, program, env):
         argv, node = command["argv"] + ["rank", mark] + program, command["node"]
         for variables in command["variables"] or [[]]:
             if node == 0:
-                yield subprocess.Popen(argv, env=dict(env, **dict(one.split("=", 1) for one in variables)), stdin=subprocess.DEVNULL)
+                yield subprocess.Popen(argv, env=dict(env, **dict(one.split("=", 1) for one in variables)),
+                                       stdin=subprocess.DEVNULL)
             else:
-                yield ssh(description, description["nodes"][node], ["env", MARK + "=" + mark] + variables + argv, env=env,
-                          stdin=subprocess.DEVNULL)
+                yield ssh(description, description["nodes"][node], ["env", MARK + "=" + mark] + variables + argv,
+                          env=env, stdin=subprocess.DEVNULL)
 
 
 def wait_for_all(children):
@@ -321,7 +335,8 @@ def rank(mark, program):
     try:
         os.execvpe(program[0], program, env)
     except OSError as error:
-        print("%s: cannot start %s: %s" % (os.uname().nodename, program[0], error.strerror), file=sys.stderr, flush=True)
+        print("%s: cannot start %s: %s" % (os.uname().nodename, program[0], error.strerror), file=sys.stderr,
+              flush=True)
         return 127
 
 
@@ -342,8 +357,8 @@ def end(mark):
 
 
 def changed_files(since):
-    """Size and time of the regular files below the project's directory that came there or were written since then, by name. A notebook is
-    no code of ranks, and changes all the time."""
+    """Size and time of the regular files below the project's directory that came there or were written since then, by
+    name. A notebook is no code of ranks, and changes all the time."""
     found = {}
     for directory, directories, names in os.walk("."):
         directories[:] = [name for name in directories if name not in LEFT_OUT]
@@ -376,7 +391,8 @@ def send_changes(description):
     new = {path: about for path, about in changed.items() if about[0] <= MOST and sent.get(path) != about}
     size = sum(about[0] for about in new.values())
     if size > MOST_SENT:
-        sys.exit("%d files of %d MiB have changed in the project, too much to send to the other nodes: put data in another directory, such as $HVDCTL_DATA" % (len(new), size >> 20))
+        sys.exit("%d files of %d MiB have changed in the project, too much to send to the other nodes: put data in "
+                 "another directory, such as $HVDCTL_DATA" % (len(new), size >> 20))
     if not new:
         return
     with tempfile.TemporaryFile() as packed:
@@ -399,7 +415,8 @@ def send_changes(description):
         kept, failed = on_others(description, own(["receive"]), packed.read(), LOGIN_LIMIT + size // SLOWEST)
     for node, names in sorted(kept.items()):
         if names:
-            print("%s keeps what was written there: %s" % (node, names.decode(errors="replace").strip()), file=sys.stderr, flush=True)
+            print("%s keeps what was written there: %s" % (node, names.decode(errors="replace").strip()),
+                  file=sys.stderr, flush=True)
     if failed:
         sys.exit("cannot send what has changed in the project to " + "; ".join(failed))
     sent.update(new)
@@ -407,8 +424,8 @@ def send_changes(description):
 
 
 def receive():
-    """Unpacks files into the project's directory, but for those in whose place ranks of this node have written something, which is
-    printed."""
+    """Unpacks files into the project's directory, but for those in whose place ranks of this node have written
+    something, which is printed."""
     os.chdir(load(RANK)["cwd"])
     since, received, kept = os.stat(os.path.join(HERE, RANK)).st_mtime, known(RECEIVED), []
 
@@ -427,7 +444,8 @@ def receive():
                     continue
                 above = member.name.split("/")[:-1]
                 directories = ["/".join(above[:depth + 1]) for depth in range(len(above))]
-                obstacles = [path for path in directories if os.path.islink(path) or not os.path.isdir(path)] + [member.name]
+                obstacles = [path for path in directories if os.path.islink(path)
+                             or not os.path.isdir(path)] + [member.name]
                 written = list(filter(is_in_the_way, obstacles))
                 if written:
                     kept += written
@@ -457,8 +475,8 @@ def main():
     if what == "over":
         files.write(OVER, "")
         return 0
-    return {"serve": serve, "page": page, "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]), "receive": receive,
-            "guard": lambda: guard(rest[0]), "end": lambda: end(rest[0])}[what]()
+    return {"serve": serve, "page": page, "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]),
+            "receive": receive, "guard": lambda: guard(rest[0]), "end": lambda: end(rest[0])}[what]()
 
 
 if __name__ == "__main__":

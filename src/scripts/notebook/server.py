@@ -1,11 +1,13 @@
-"""JupyterLab, which takes another token at SIGUSR2: that of the file `token` in its private directory. Every earlier one, and the cookies
-that it gave, are refused from then on. `notebook.py` starts this; arguments are those of JupyterLab."""
+"""JupyterLab, which takes another token at SIGUSR2: that of the file `token` in its private directory. Every earlier
+one, and the cookies that it gave, are refused from then on. `notebook.py` starts this; arguments are those of
+JupyterLab."""
 import os
 import runpy
 import signal
 import sys
 
-# `-m jupyterlab`, but modules are not looked for in the project, where a file may be named like one of Python's, nor beside this file
+# `-m jupyterlab`, but modules are not looked for in the project, where a file may be named like one of Python's, nor
+# beside this file
 sys.path[:] = [path for path in sys.path if path and path != os.path.dirname(os.path.abspath(__file__))]
 
 

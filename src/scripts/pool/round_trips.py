@@ -1,6 +1,6 @@
-"""Measures the round trips to hosts: how long it takes to open a TCP connection. Reads lines "NUMBER HOST PORT" from standard input and
-prints "NUMBER MICROSECONDS", "NUMBER -" if there is no connection, or "NUMBER ?" if there was no time to try. The argument is for how many
-seconds it may work."""
+"""Measures the round trips to hosts: how long it takes to open a TCP connection. Reads lines "NUMBER HOST PORT" from
+standard input and prints "NUMBER MICROSECONDS", "NUMBER -" if there is no connection, or "NUMBER ?" if there was no
+time to try. The argument is for how many seconds it may work."""
 
 import errno
 import queue
@@ -10,19 +10,22 @@ import sys
 import threading
 import time
 
-# Two, so that one that is late by chance does not count. sshd refuses those who connect often without a login (PerSourcePenalties).
+# Two, so that one that is late by chance does not count. sshd refuses those who connect often without a login
+# (PerSourcePenalties).
 TRIES = 2
 # The most seconds of a try: a lost packet is sent again after one.
 LIMIT = 3
 # How many are open at the same time. While some are opened the answers to others wait.
 AT_ONCE = 8
-# How many names are resolved at the same time, and the share of the time that this may take: a name server may not answer.
+# How many names are resolved at the same time, and the share of the time that this may take: a name server may not
+# answer.
 LOOKUPS = 32
 FOR_NAMES = 0.4
 
 
 def resolve(lines, end):
-    """Returns the targets whose names could be resolved by then, and the numbers of those whose names are still being resolved."""
+    """Returns the targets whose names could be resolved by then, and the numbers of those whose names are still being
+    resolved."""
     waiting, found = queue.Queue(), {}
     for line in lines:
         waiting.put(line)

@@ -1,6 +1,7 @@
-"""Runs a program on a terminal of its own, whose other end is standard input and output. Arguments: the program's. Standard input has
-frames: a byte `d` or `s`, two bytes, and for `d` as many bytes of what was typed as these say; for `s` they are the rows, and the next
-two the columns. When standard input ends, the program gets SIGHUP, as if the terminal were closed."""
+"""Runs a program on a terminal of its own, whose other end is standard input and output. Arguments: the program's.
+Standard input has frames: a byte `d` or `s`, two bytes, and for `d` as many bytes of what was typed as these say; for
+`s` they are the rows, and the next two the columns. When standard input ends, the program gets SIGHUP, as if the
+terminal were closed."""
 import contextlib
 import fcntl
 import os
@@ -37,7 +38,8 @@ class Terminal:
                 self.typed += rest
 
     def show(self):
-        """Passes on what was written. Returns whether there may be more: no process may have the terminal open any more."""
+        """Passes on what was written. Returns whether there may be more: no process may have the terminal open any
+        more."""
         try:
             data = os.read(self.file, 1 << 16)
         except BlockingIOError:
@@ -54,7 +56,8 @@ def has_ended(child):
 
 
 def pass_on(terminal, child):
-    """Passes on what is typed and written until the program has ended, its terminal is closed, or standard input ends."""
+    """Passes on what is typed and written until the program has ended, its terminal is closed, or standard input
+    ends."""
     while True:
         # a program in the background may keep the terminal open: what the one itself has written is there already
         is_over = has_ended(child)

@@ -1,9 +1,10 @@
 """Which cores each rank of a node is bound to, and how many threads each may start.
 
-Memory follows the cores: Linux takes a page from the NUMA node whose core writes to it first (numa(7)). A stricter policy would take
-set_mempolicy(2), which Docker's seccomp profile denies to containers without CAP_SYS_NICE.
+Memory follows the cores: Linux takes a page from the NUMA node whose core writes to it first (numa(7)). A stricter
+policy would take set_mempolicy(2), which Docker's seccomp profile denies to containers without CAP_SYS_NICE.
 
-As a program, with BIND and RANKS, it prints the same for a dry run (start/in_worker.rs), which runs it in the worker."""
+As a program, with BIND and RANKS, it prints the same for a dry run (start/in_worker.rs), which runs it in the
+worker."""
 import json
 import os
 import re
@@ -49,7 +50,8 @@ def format_list(cpus):
 
 
 def quota(read):
-    """How many cores' worth of time the container may use (cgroups(7), versions 2 and 1), or None if there is no limit."""
+    """How many cores' worth of time the container may use (cgroups(7), versions 2 and 1), or None if there is no
+    limit."""
     cfs = "/sys/fs/cgroup/cpu/cpu.cfs_"
     limit = read("/sys/fs/cgroup/cpu.max") or "%s %s" % (read(cfs + "quota_us"), read(cfs + "period_us"))
     found = re.match(r"(\d+) ([1-9]\d*)$", limit)
@@ -58,13 +60,14 @@ def quota(read):
 
 def numa_nodes(read, usable):
     """The usable CPUs of each NUMA node that has some."""
-    nodes = {node: parse(read(SYSTEM + "node/node%d/cpulist" % node)) & usable for node in parse(read(SYSTEM + "node/online"))}
+    nodes = {node: parse(read(SYSTEM + "node/node%d/cpulist" % node)) & usable
+             for node in parse(read(SYSTEM + "node/online"))}
     return {node: cpus for node, cpus in nodes.items() if cpus}
 
 
 def gpu_nodes(read, listed, visible):
-    """The NUMA node of each GPU that the ranks see, in their order; -1 if it is not known. `listed`: LIST_GPUS, and LIST_MIG_DEVICES if
-    there are any. `visible`: CUDA_VISIBLE_DEVICES or None."""
+    """The NUMA node of each GPU that the ranks see, in their order; -1 if it is not known. `listed`: LIST_GPUS, and
+    LIST_MIG_DEVICES if there are any. `visible`: CUDA_VISIBLE_DEVICES or None."""
     nodes, all_gpus = {}, []
     for index, uuid, bus in re.findall(r"^(\d+), (GPU-[\w-]+), [0-9A-Fa-f]{4}([\w:.]+)\s*$", listed, re.M):
         nodes[index] = nodes[uuid] = int(read("/sys/bus/pci/devices/%s/numa_node" % bus.lower()) or -1)
@@ -84,8 +87,9 @@ def physical_cores(read, usable, nodes):
 
 
 def bind(how, ranks, usable, read, gpus):
-    """The CPUs of each of so many ranks, and how they are bound: as `how` says, or, if that is None, to the NUMA node of their GPU
-    where that is known and there are several, else not at all. `gpus`: their NUMA nodes, of which each rank takes the next."""
+    """The CPUs of each of so many ranks, and how they are bound: as `how` says, or, if that is None, to the NUMA node
+    of their GPU where that is known and there are several, else not at all. `gpus`: their NUMA nodes, of which each
+    rank takes the next."""
     nodes = numa_nodes(read, usable)
     known = any(node in nodes for node in gpus)
     how = how or ("numa" if known and len(nodes) > 1 else "none")
@@ -104,7 +108,8 @@ def bind(how, ranks, usable, read, gpus):
 
 
 def threads(found, limit):
-    """How many threads each rank may start so that ranks do not compete for cores, given the CPUs of each and the quota: at least 1."""
+    """How many threads each rank may start so that ranks do not compete for cores, given the CPUs of each and the
+    quota: at least 1."""
     least = min(len(cpus) // found.count(cpus) for cpus in found)
     return max(1, min(least, limit // len(found)) if limit else least)
 

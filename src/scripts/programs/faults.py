@@ -1,5 +1,5 @@
-"""What other than a rank ends a job, as result.json has it: a kind with its facts. model/fault.rs has the same kinds, and makes the sentence
-for people."""
+"""What other than a rank ends a job, as result.json has it: a kind with its facts. model/fault.rs has the same kinds,
+and makes the sentence for people."""
 
 
 def fault(kind, **facts):
@@ -7,6 +7,7 @@ def fault(kind, **facts):
 
 
 CONTAINER_STOPPED = fault("container_stopped")
+CONTAINER_REMOVED = fault("container_removed")
 TIME_LIMIT = fault("time_limit")
 PREEMPTED = fault("preempted")
 NODE_FAILED = fault("node_failed")

@@ -1,5 +1,5 @@
-"""Files in the job's directory that others read while they are written, and what comes from another process or node: nothing of it is
-taken for granted, because ranks can change every file of their job."""
+"""Files in the job's directory that others read while they are written, and what comes from another process or node:
+nothing of it is taken for granted, because ranks can change every file of their job."""
 import contextlib
 import json
 import os
@@ -11,7 +11,8 @@ MOST = 1 << 20  # bytes that are read of a file or a line
 
 
 def create(name):
-    """Opens the file that becomes `name` when it is complete. What it has is kept: its space was reserved for the result."""
+    """Opens the file that becomes `name` when it is complete. What it has is kept: its space was reserved for the
+    result."""
     return open(os.open(os.path.join(HERE, name + ".new"), os.O_WRONLY | os.O_CREAT, 0o600), "wb")
 
 
@@ -36,7 +37,8 @@ def write_json(name, value):
 
 
 def read(name):
-    """Returns the first bytes of a file. Does not wait for a writer, as for that of a pipe in its place, and follows no link."""
+    """Returns the first bytes of a file. Does not wait for a writer, as for that of a pipe in its place, and follows no
+    link."""
     with open(os.open(os.path.join(HERE, name), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
         return file.read(MOST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
 
@@ -57,8 +59,8 @@ def parse(text, shape):
 
 
 def fits(value, shape):
-    """Whether a value has a shape: `[SHAPE]` is a list of such values, `{NAME: SHAPE}` an object whose fields have these shapes, and a
-    function decides itself. A field that is missing is None."""
+    """Whether a value has a shape: `[SHAPE]` is a list of such values, `{NAME: SHAPE}` an object whose fields have
+    these shapes, and a function decides itself. A field that is missing is None."""
     if isinstance(shape, dict):
         return isinstance(value, dict) and all(fits(value.get(name), one) for name, one in shape.items())
     if isinstance(shape, list):

@@ -27,7 +27,8 @@ def fallocate(file, mode, length):
 
 
 def reserve(file):
-    """Reserves room on the disk without growing the file, so that a later write fits even if the disk is full by then."""
+    """Reserves room on the disk without growing the file, so that a later write fits even if the disk is full by
+    then."""
     fallocate(file, KEEP_SIZE, RESERVED)
 
 
@@ -46,8 +47,8 @@ class Log:
         return os.open(os.path.join(self.directory, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def write(self, kind, lines, attempts=1, at=None):
-        """Appends frames in one write: with O_APPEND the writes of several ranks do not mix. A full disk loses output, not the
-        training."""
+        """Appends frames in one write: with O_APPEND the writes of several ranks do not mix. A full disk loses output,
+        not the training."""
         head = b"%.6f %d %s " % (at or time.time(), self.rank, kind)
         data = self.torn + b"".join(head + line + b"\n" for line in lines)
         while data:
@@ -65,8 +66,8 @@ class Log:
             self.free_oldest()
 
     def free_oldest(self):
-        """Frees the blocks of the oldest part of the log if the log exceeds its limit. The bytes keep their offsets, so that a reader
-        continues where it was."""
+        """Frees the blocks of the oldest part of the log if the log exceeds its limit. The bytes keep their offsets, so
+        that a reader continues where it was."""
         start = os.fstat(self.file).st_size - self.limit
         if start >= self.freed + self.limit // 8:
             self.freed = start
@@ -81,8 +82,8 @@ class Log:
             pass
 
     def state(self, kind, text, at=None):
-        """Writes a frame about the rank's progress, also into `states`: it shows which rank failed first, even if earlier
-        output or a full disk delays the frame in the log."""
+        """Writes a frame about the rank's progress, also into `states`: it shows which rank failed first, even if
+        earlier output or a full disk delays the frame in the log."""
         at = at or time.time()
         try:
             states = self.open("states")
@@ -100,12 +101,13 @@ def updates(line):
 
 def is_visible(text):
     """Whether a text shows anything on a screen."""
-    return bool(text.strip(BLANK)) and (b"\x1b" not in text or bool(STYLE.sub(b"", CONTROL.sub(b"", text)).strip(BLANK)))
+    return bool(text.strip(BLANK)) and (b"\x1b" not in text
+                                        or bool(STYLE.sub(b"", CONTROL.sub(b"", text)).strip(BLANK)))
 
 
 class Lines:
-    """Turns a stream's bytes into whole lines; each state of a progress bar is one. A line without an end is shown after a second.
-    `see` is called with each line; a true result keeps the line out of the log."""
+    """Turns a stream's bytes into whole lines; each state of a progress bar is one. A line without an end is shown
+    after a second. `see` is called with each line; a true result keeps the line out of the log."""
 
     def __init__(self, log, kind, see=None):
         self.log, self.kind, self.see = log, kind, see
@@ -145,8 +147,9 @@ class Lines:
 
 
 class LastStates(Lines):
-    """The same, but of a progress bar only its newest state, once a second. A state is text that the next one overwrites, because it ends
-    with a carriage return or the cursor has moved up to its row. A row's last text is never left out: a terminal would still show it."""
+    """The same, but of a progress bar only its newest state, once a second. A state is text that the next one
+    overwrites, because it ends with a carriage return or the cursor has moved up to its row. A row's last text is never
+    left out: a terminal would still show it."""
 
     def __init__(self, log, kind, see=None):
         super().__init__(log, kind, see)

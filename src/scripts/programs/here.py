@@ -1,5 +1,5 @@
-"""Where a job's files are. On a node of its own disk both are the job's directory; nodes that Slurm has allocated share that, and each but
-the first has its own record and log in a directory of it (allocation.py)."""
+"""Where a job's files are. On a node of its own disk both are the job's directory; nodes that Slurm has allocated share
+that, and each but the first has its own record and log in a directory of it (allocation.py)."""
 import os
 import time
 
@@ -16,7 +16,7 @@ def own(directory, node, patience=0):
     return path if node and os.path.isdir(path) else directory
 
 
-# srun.sh sets the first one for nodes that have one, and allocation.py to nothing for the first node. Slurm sets the other one, for the tasks
-# of a launcher of its own
+# srun.sh sets the first one for nodes that have one, and allocation.py to nothing for the first node. Slurm sets the
+# other one, for the tasks of a launcher of its own
 NODE = os.environ.get("HVDCTL_NODE")
 HERE = own(PROGRAMS, os.environ.get("SLURMD_NODENAME")) if NODE is None else own(PROGRAMS, NODE, 30)

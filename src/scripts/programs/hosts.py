@@ -1,9 +1,9 @@
-"""The nodes' names in a container's /etc/hosts. Docker copies the node's file when it starts a container: there the node's own name is
-often 127.0.1.1, the address on another network, or missing, and Gloo connects its ranks by that address (gloo/transport/tcp/device.cc,
-`lookupAddrForHostname`).
+"""The nodes' names in a container's /etc/hosts. Docker copies the node's file when it starts a container: there the
+node's own name is often 127.0.1.1, the address on another network, or missing, and Gloo connects its ranks by that
+address (gloo/transport/tcp/device.cc, `lookupAddrForHostname`).
 
-Nodes are a list of [ADDRESS, [NAME, …]], that of the container's own node first. hvdctl runs this text with a call of `write` after
-it."""
+Nodes are a list of [ADDRESS, [NAME, …]], that of the container's own node first. hvdctl runs this text with a call of
+`write` after it."""
 import ipaddress
 
 PATH = "/etc/hosts"
@@ -35,8 +35,8 @@ def with_domain(lines, own):
 
 
 def rewrite(text, nodes):
-    """The text of the file with the nodes' names, and with no other line for these. Names that were written earlier and are of none of
-    these nodes stay."""
+    """The text of the file with the nodes' names, and with no other line for these. Names that were written earlier and
+    are of none of these nodes stay."""
     lines, (own, *others) = text.splitlines(), nodes
     names = with_domain(lines, {name.lower() for name in own[1]}) + own[1]
     taken, ours, kept = set(), [], []
@@ -55,7 +55,8 @@ def rewrite(text, nodes):
 
 
 def write(nodes, path=PATH):
-    """Writes the nodes' names to the file, in place: it is a mount, which cannot be replaced. Does nothing without nodes."""
+    """Writes the nodes' names to the file, in place: it is a mount, which cannot be replaced. Does nothing without
+    nodes."""
     if not nodes:
         return
     with open(path, "r+", encoding="utf-8", errors="surrogateescape") as file:

@@ -1,8 +1,10 @@
-"""Starts a launcher on this node, or every rank if there is none. The job supervisor calls it in hmaster and over the workers' sshd, and
-passes a request on standard input, a line of JSON: the environment `env`, the prefixes of variables that the launcher `reads`, the
-argument vector `argv`, the number of `ranks` on this node, and, if it is to start every rank, the `variables` of each.
+"""Starts a launcher on this node, or every rank if there is none. The job supervisor calls it in hmaster and over the
+workers' sshd, and passes a request on standard input, a line of JSON: the environment `env`, the prefixes of variables
+that the launcher `reads`, the argument vector `argv`, the number of `ranks` on this node, and, if it is to start every
+rank, the `variables` of each.
 
-It becomes the launcher, so that all of its processes carry the job's mark in their environment and there is no process in between."""
+It becomes the launcher, so that all of its processes carry the job's mark in their environment and there is no process
+in between."""
 import contextlib
 import fnmatch
 import json
@@ -34,11 +36,13 @@ def own_variables(prefixes):
 
 
 def inherited(env, patterns):
-    """The part of an environment that a launcher gets: the names that match one of these patterns; None: all. It may set them for the ranks
-    of other nodes, so the login's home directory, which programs find without the variable, is left out."""
+    """The part of an environment that a launcher gets: the names that match one of these patterns; None: all. It may
+    set them for the ranks of other nodes, so the login's home directory, which programs find without the variable, is
+    left out."""
     if patterns is None:
         return env
-    kept = {name: value for name, value in env.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
+    kept = {name: value for name, value in env.items()
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
     with contextlib.suppress(KeyError):
         if kept.get("HOME") == pwd.getpwuid(os.getuid()).pw_dir:
             del kept["HOME"]
@@ -49,7 +53,8 @@ def start_each():
     """Starts every rank of this node, and ends when all have: with the exit code of the first that failed."""
     request = json.load(sys.stdin)
     nowhere, code = open(os.devnull), 0
-    pids = {subprocess.Popen(request["argv"], env=dict(os.environ, **variables), stdin=nowhere).pid for variables in request["variables"]}
+    pids = {subprocess.Popen(request["argv"], env=dict(os.environ, **variables), stdin=nowhere).pid
+            for variables in request["variables"]}
     while pids:
         pid, status = os.wait()
         pids.discard(pid)

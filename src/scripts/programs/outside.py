@@ -1,6 +1,6 @@
-"""Finds what a job has written outside the mounts of its container, where it goes with the container: files that may be results. Their
-times decide and not what the image has, so that it depends on no storage driver. The system's directories, caches and hidden files are
-left out."""
+"""Finds what a job has written outside the mounts of its container, where it goes with the container: files that may be
+results. Their times decide and not what the image has, so that it depends on no storage driver. The system's
+directories, caches and hidden files are left out."""
 import heapq
 import json
 import os
@@ -13,13 +13,15 @@ import files
 import processes
 from here import HERE, JOB
 
-SYSTEM = {"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
+SYSTEM = {"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys",
+          "/usr", "/var"}
 INSIDE = ("/usr/src", "/var/tmp")  # in these, and programs write there all the same
 TEMPORARY = ("/tmp", "/var/tmp")
 LEAST_TEMPORARY = 1 << 20  # bytes; smaller temporary files are no results
 NO_RESULTS = re.compile(r"\.|(__pycache__|site-packages|dist-packages|node_modules|lost\+found)$")
 # what libraries keep directly below the directories of temporary files
-OF_LIBRARIES = re.compile(r"(tmp[a-z0-9_]{8}|pymp-.*|torchinductor_.*|torchelastic_.*|ompi\..*|prte\..*|openmpi-.*|pmix-.*|ray|hvdctl.*)$")
+OF_LIBRARIES = re.compile(r"(tmp[a-z0-9_]{8}|pymp-.*|torchinductor_.*|torchelastic_.*|ompi\..*|prte\..*|openmpi-.*|"
+                          r"pmix-.*|ray|hvdctl.*)$")
 VOLUME = re.compile(r"/volumes/[0-9a-f]{64}/_data$")  # of an image's VOLUME, which goes with the container
 MOST, LIMIT = 1000, 2.0  # files in the list; seconds
 PATIENCE = 3  # seconds in all: a file system may not answer
@@ -35,7 +37,8 @@ UNSEEN = {"files": 0, "bytes": 0, "largest": [], "whole": False}  # the report o
 def mounts(lines):
     """The mount points that outlive the container or have no files of programs, by the lines of mountinfo."""
     found = (line.split(" ")[3:5] for line in lines)
-    return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), point) for root, point in found if not VOLUME.search(root)}
+    return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), point) for root, point in found
+            if not VOLUME.search(root)}
 
 
 class Found:
@@ -100,10 +103,10 @@ def began():
 
 
 def record():
-    """Stores the list in the file `outside` of the job's directory, a line each: bytes, time of modification and path as JSON. As long as
-    that file is there the container is kept: job/start.sh has made it with a line `?`, which stays if not everything could be examined.
-    Returns what is reported of it, or None if there is nothing. Neither fails nor takes long, because the job has ended and its result must
-    not depend on this."""
+    """Stores the list in the file `outside` of the job's directory, a line each: bytes, time of modification and path
+    as JSON. As long as that file is there the container is kept: job/start.sh has made it with a line `?`, which stays
+    if not everything could be examined. Returns what is reported of it, or None if there is nothing. Neither fails nor
+    takes long, because the job has ended and its result must not depend on this."""
     if "HVDCTL_PROCESS" in os.environ:
         # a process of the login has no container, and what it writes stays where it is (process/main.sh)
         files.remove("outside")
@@ -162,5 +165,6 @@ def of_nodes(reports):
         report = reports[node]
         largest = report["largest"][:LARGEST] if len(found) < WITH_FILES else []
         largest = [{"path": one["path"][:LONGEST], "bytes": one["bytes"]} for one in largest]
-        found.append({"node": node, "files": report["files"], "bytes": report["bytes"], "largest": largest, "whole": report["whole"]})
+        found.append({"node": node, "files": report["files"], "bytes": report["bytes"], "largest": largest,
+                      "whole": report["whole"]})
     return found

@@ -1,4 +1,5 @@
-"""Processes: what /proc has about them (proc(5)), and children whose exits are collected without taking one another's."""
+"""Processes: what /proc has about them (proc(5)), and children whose exits are collected without taking one
+another's."""
 import contextlib
 import os
 import resource
@@ -12,8 +13,8 @@ SHELLS = {"sh", "bash", "dash", "ash", "ksh", "ksh93", "mksh", "zsh", "busybox"}
 
 
 def raise_open_files():
-    """Raises the soft limit of open files to the hard one, for this process and what it starts. Docker 29 leaves 1024, which data loaders
-    and launchers of many ranks exceed."""
+    """Raises the soft limit of open files to the hard one, for this process and what it starts. Docker 29 leaves 1024,
+    which data loaders and launchers of many ranks exceed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -36,8 +37,8 @@ def condition(pid):
 
 
 def start_time(pid):
-    """When a process was started, in ticks since the boot, or None if it is gone. Distinguishes a process from a later one with the same
-    id."""
+    """When a process was started, in ticks since the boot, or None if it is gone. Distinguishes a process from a later
+    one with the same id."""
     with contextlib.suppress(OSError, IndexError):
         return fields("/proc/%d/stat" % pid)[19]
     return None
@@ -80,7 +81,8 @@ def ancestors(pid):
 
 
 def children(process, thread):
-    """The processes that a thread has started and not waited for; empty if the kernel does not list them (CONFIG_PROC_CHILDREN)."""
+    """The processes that a thread has started and not waited for; empty if the kernel does not list them
+    (CONFIG_PROC_CHILDREN)."""
     with contextlib.suppress(OSError), open("/proc/%d/task/%s/children" % (process, thread)) as file:
         return [int(word) for word in file.read().split()]
     return []
@@ -156,9 +158,9 @@ def send(number, pids, to=os.kill):
 
 
 class Children:
-    """The children that this process has started. It also gets orphaned processes as children (it is the main process of a container,
-    or a subreaper). Collecting their exits with waitpid(-1) would also take that of a child whose `Popen` still waits for it, and
-    which could later signal a process with the same id."""
+    """The children that this process has started. It also gets orphaned processes as children (it is the main process
+    of a container, or a subreaper). Collecting their exits with waitpid(-1) would also take that of a child whose
+    `Popen` still waits for it, and which could later signal a process with the same id."""
 
     def __init__(self):
         self.started, self.lock = [], threading.Lock()

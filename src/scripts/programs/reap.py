@@ -1,17 +1,19 @@
-"""Ends what is left of a job in this container, and prints as JSON how its ranks on this node ended. Arguments: the grace period in
-seconds, and `again` if the job is to be restarted. The job supervisor calls it in hmaster and over the workers' sshd.
+"""Ends what is left of a job in this container, and prints as JSON how its ranks on this node ended. Arguments: the
+grace period in seconds, and `again` if the job is to be restarted. The job supervisor calls it in hmaster and over the
+workers' sshd.
 
-A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor passes SIGTERM on
-to its program, waits the grace period for it (a last checkpoint), and records how it ended.
+A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor
+passes SIGTERM on to its program, waits the grace period for it (a last checkpoint), and records how it ended.
 
-With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with 0 if ranks can
-start here: the job's record exists, and so does their working directory. On a drained node it exits with DRAINED.
+With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with
+0 if ranks can start here: the job's record exists, and so does their working directory. On a drained node it exits with
+DRAINED.
 
-Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line, printed when the
-ranks have ended. To each line that then comes it answers with the time by its clock, but to OUTSIDE with what the job has written
-outside the mounts, as JSON (outside.py): an earlier version answers with the time here, too. At the end of its standard input it ends
-what else is left of the job: the launcher shims exit only when the ranks of all nodes have ended, and with them the launcher's daemons,
-which no rank outlives."""
+Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line,
+printed when the ranks have ended. To each line that then comes it answers with the time by its clock, but to OUTSIDE
+with what the job has written outside the mounts, as JSON (outside.py): an earlier version answers with the time here,
+too. At the end of its standard input it ends what else is left of the job: the launcher shims exit only when the ranks
+of all nodes have ended, and with them the launcher's daemons, which no rank outlives."""
 import contextlib
 import json
 import os
@@ -28,7 +30,8 @@ from processes import environment, is_killed, name, send  # noqa: E402
 MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all processes of the job
 SUPERVISOR = b"hvdctl-rank"  # the name of a rank supervisor; its launcher shim has the same command line
 ASKED = signal.SIGUSR1  # requests the end of a rank together with all others, so that its launcher need not learn of it
-FAILED = b"hvdctl: a rank has failed with "  # its exit code, and its node's address: from a launcher shim, in the launcher's output
+# its exit code, and its node's address: from a launcher shim, in the launcher's output
+FAILED = b"hvdctl: a rank has failed with "
 AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
 READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
 OUTSIDE = "outside"  # asks for the files outside the mounts
@@ -38,10 +41,10 @@ IDLE = (None, "blocked", "kernel", "waiting")  # what a rank without progress do
 # what is reported at the end, in numbers that the result's readers can read
 REPORT = {
     "started": files.is_count,
-    "exits": [{"time": files.is_number, "rank": files.is_count, "code": files.is_code, "signal": files.optional(files.is_code),
-               "asked": files.is_flag, "oom": files.is_flag}],
-    "hung": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count, "tensors": files.optional(files.is_text),
-              "idle": lambda idle: idle in IDLE}],
+    "exits": [{"time": files.is_number, "rank": files.is_count, "code": files.is_code,
+               "signal": files.optional(files.is_code), "asked": files.is_flag, "oom": files.is_flag}],
+    "hung": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count,
+              "tensors": files.optional(files.is_text), "idle": lambda idle: idle in IDLE}],
     "lost": [{"time": files.is_number, "rank": files.is_count, "lines": files.is_count}],
 }
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
@@ -102,17 +105,18 @@ def ranks(grace):
 
 
 def rest():
-    """Ends everything else of the job: what is left of supervisors and launcher. A rank that started late gets SIGTERM from its
-    supervisor, which records that the end was requested."""
+    """Ends everything else of the job: what is left of supervisors and launcher. A rank that started late gets SIGTERM
+    from its supervisor, which records that the end was requested."""
     send(signal.SIGTERM, [pid for pid, program in mine().items() if not program])
     if not gone(2, mine):
         send(signal.SIGKILL, mine())
 
 
 def forget(again):
-    """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it. A rank supervisor
-    that was killed has left that its rank was idle (waiting.py)."""
-    removed = ("world.json", "states") if again else ("world.json", "env.json", "inherited.json", "inherited.json.new", "notebook_rank.json")
+    """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it.
+    A rank supervisor that was killed has left that its rank was idle (waiting.py)."""
+    removed = ("world.json", "states") if again else ("world.json", "env.json", "inherited.json", "inherited.json.new",
+                                                      "notebook_rank.json")
     for file in os.listdir(HERE) if os.path.isdir(HERE) else []:
         if file in removed or file.startswith("idle."):
             with contextlib.suppress(FileNotFoundError):
@@ -120,8 +124,9 @@ def forget(again):
 
 
 def parse_states(lines):
-    """How many ranks started, how they ended, which of them hang or were reported to, and how much of their output a full disk lost,
-    by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or impossible."""
+    """How many ranks started, how they ended, which of them hang or were reported to, and how much of their output a
+    full disk lost, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or
+    impossible."""
     found = {"started": 0, "exits": [], "hung": [], "lost": []}
 
     def add(name, **fields):
@@ -136,8 +141,8 @@ def parse_states(lines):
                 found["started"] += 1
             elif kind == "x":
                 code, marks = int(words[3]), " ".join(words[4:]).split()
-                add("exits", time=at, rank=rank, code=code, signal=code - 128 if "signal" in marks else None, asked="asked" in marks,
-                    oom="oom" in marks)
+                add("exits", time=at, rank=rank, code=code, signal=code - 128 if "signal" in marks else None,
+                    asked="asked" in marks, oom="oom" in marks)
             elif kind == "w":
                 add("lost", time=at, rank=rank, lines=int(words[3]))
             elif kind == "h":
@@ -157,8 +162,8 @@ def states():
 
 
 def started():
-    """How many ranks of this node have started their program. A full disk may have kept that out of `states`: then those that run
-    count. They lead process groups."""
+    """How many ranks of this node have started their program. A full disk may have kept that out of `states`: then
+    those that run count. They lead process groups."""
     running = 0
     for pid in programs():
         try:

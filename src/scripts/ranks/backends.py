@@ -1,6 +1,7 @@
-"""The libraries over which the ranks of `hvdctl verify` and `hvdctl bench` communicate, behind one interface: arrays of a type, made by
-repeating the same numbers, and collective operations on them. A backend initializes itself when it is made. The program that uses it has
-the modules to try as arguments, in order of preference; the first that works in this image counts."""
+"""The libraries over which the ranks of `hvdctl verify` and `hvdctl bench` communicate, behind one interface: arrays of
+a type, made by repeating the same numbers, and collective operations on them. A backend initializes itself when it is
+made. The program that uses it has the modules to try as arguments, in order of preference; the first that works in this
+image counts."""
 import array
 import importlib
 import os
@@ -239,7 +240,8 @@ class TorchDistributed:
         has_own = has_nccl and self.local_rank < self.framework.cuda.device_count()
         owners = self.total(int(has_own))
         if 0 < owners < self.size and not has_own:
-            self.note = "rank %d on %s has no GPU of its own, so all ranks use the processor" % (self.rank, socket.gethostname())
+            place = self.rank, socket.gethostname()
+            self.note = "rank %d on %s has no GPU of its own, so all ranks use the processor" % place
         if owners == self.size:
             self.arrays = Torch.on_gpu(self.framework, self.local_rank)
             self.group = self.distributed.new_group(backend="nccl")
@@ -361,7 +363,8 @@ def choose(modules):
         if is_usable:
             return BACKENDS[module]()
         reasons += ["%s: %s" % (module, reason)] if reason else []
-    sys.exit("nothing in this image lets the ranks communicate (%s): %s" % (", ".join(modules), "; ".join(reasons) or "none is installed"))
+    sys.exit("nothing in this image lets the ranks communicate (%s): %s" %
+             (", ".join(modules), "; ".join(reasons) or "none is installed"))
 
 
 def framework(backend):

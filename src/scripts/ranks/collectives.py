@@ -1,8 +1,8 @@
-"""What `hvdctl bench` runs on every rank: the speed of its device, and collective operations whose results are known. `hvdctl verify
---full` runs the operations alone. JSON lines on standard output (`RankLine` in src/bench/verdict/answers.rs). The first argument says
-as JSON what is measured: `sizes` in bytes; whether `all` of them are measured, or those that the time allows; `budget` in seconds; whether
-it is `quick`, and measures other operations than allreduce in one type. The other arguments are the modules over which the ranks may
-communicate (backends.py)."""
+"""What `hvdctl bench` runs on every rank: the speed of its device, and collective operations whose results are known.
+`hvdctl verify --full` runs the operations alone. JSON lines on standard output (`RankLine` in
+src/bench/verdict/answers.rs). The first argument says as JSON what is measured: `sizes` in bytes; whether `all` of them
+are measured, or those that the time allows; `budget` in seconds; whether it is `quick`, and measures other operations
+than allreduce in one type. The other arguments are the modules over which the ranks may communicate (backends.py)."""
 import json
 import os
 import socket
@@ -33,20 +33,21 @@ SMALL = (1 << 10, 64 << 10)
 LATENCY_BOUND = 256 << 10
 MOST_REPETITIONS = 20
 MOST_WRONG = 20
-# A rank whose device has less than this share of the speed of the fastest of its kind is measured again, with the others of its node and
-# while all other nodes wait: up to so many times, and so many nodes each time.
+# A rank whose device has less than this share of the speed of the fastest of its kind is measured again, with the
+# others of its node and while all other nodes wait: up to so many times, and so many nodes each time.
 SUSPECT, AGAIN, MOST_NODES = 0.8, 3, 8
 # A rank that had its processors for less than this share of the time says little of their speed.
 SHORT = 0.8
 # The largest number of 31 bits.
 MOST = (1 << 31) - 1
-# Arrays of a size that are there at once: the rank's own, the one that is exchanged, the result, what is expected, a library's copy, and
-# two while they are compared.
+# Arrays of a size that are there at once: the rank's own, the one that is exchanged, the result, what is expected, a
+# library's copy, and two while they are compared.
 COPIES = 7
 
 
 def numbers(rank, size, dtype, is_sum):
-    """Returns what a rank contributes: whole numbers that differ by rank and position, and whose sum over all ranks is exact."""
+    """Returns what a rank contributes: whole numbers that differ by rank and position, and whose sum over all ranks is
+    exact."""
     limit = EXACT[dtype]
     every = -(-size // limit) if is_sum else 1
     most = limit // (-(-size // every)) if is_sum else limit
@@ -59,8 +60,8 @@ def rotated(values, start):
 
 
 def suspect(differences, contributions):
-    """Returns the one rank whose contribution is missing in a sum, or is there twice. `differences`: position in the period, and by how
-    much the result is too large."""
+    """Returns the one rank whose contribution is missing in a sum, or is there twice. `differences`: position in the
+    period, and by how much the result is too large."""
     def explains(values):
         return any(all(extra == sign * values[place] for place, extra in differences) for sign in (-1, 1))
     found = [rank for rank, values in enumerate(contributions) if explains(values)]
@@ -86,7 +87,8 @@ class Exchange:
         self.blocks = self.expected()
 
     def expected(self):
-        """Returns the parts of the result: where each begins and ends, the rank that it is from if it is of one, and its numbers."""
+        """Returns the parts of the result: where each begins and ends, the rank that it is from if it is of one, and
+        its numbers."""
         rank, ranks, part = self.backend.rank, self.backend.size, self.part
         if self.is_sum:
             total = [sum(values) for values in zip(*self.contributions)]
@@ -94,10 +96,12 @@ class Exchange:
         if self.collective == "broadcast":
             return [(0, self.received, 0, self.contributions[0])]
         start = rank * part if self.collective == "alltoall" else 0
-        return [(each * part, (each + 1) * part, each, rotated(self.contributions[each], start)) for each in range(ranks)]
+        return [(each * part, (each + 1) * part, each, rotated(self.contributions[each], start))
+                for each in range(ranks)]
 
     def once(self, is_fresh):
-        """Runs the operation, and returns its result and the seconds that it took. `is_fresh`: nothing of an earlier result may pass."""
+        """Runs the operation, and returns its result and the seconds that it took. `is_fresh`: nothing of an earlier
+        result may pass."""
         arrays = self.backend.arrays
         self.work = arrays.copy(self.work, self.own)
         if is_fresh:
@@ -127,13 +131,16 @@ class Exchange:
             differences += [((shift + place) % PERIOD, got - values[place % PERIOD]) for place, got in places]
         if not count:
             return None
-        blamed = suspect(differences, self.contributions) if self.is_sum else sources.pop() if len(sources) == 1 else None
+        if self.is_sum:
+            blamed = suspect(differences, self.contributions)
+        else:
+            blamed = sources.pop() if len(sources) == 1 else None
         index, expected, got = first
         return self.report(count, "%d at %d" % (expected, index), "%g" % got, blamed)
 
     def report(self, count, expected, got, blamed):
-        return {"collective": self.collective, "dtype": self.dtype, "bytes": self.bytes, "count": count, "expected": expected,
-                "got": got, "suspect": blamed}
+        return {"collective": self.collective, "dtype": self.dtype, "bytes": self.bytes, "count": count,
+                "expected": expected, "got": got, "suspect": blamed}
 
 
 def say(kind, value):
@@ -141,7 +148,8 @@ def say(kind, value):
 
 
 class Session:
-    """What the ranks do together. They do the same in the same order: whatever a clock or one rank decides, rank 0 decides for all."""
+    """What the ranks do together. They do the same in the same order: whatever a clock or one rank decides, rank 0
+    decides for all."""
 
     def __init__(self, backend):
         self.backend, self.reported, self.failures = backend, 0, {}
@@ -163,7 +171,8 @@ class Session:
         return [number >> 31 for number in every], [number & MOST for number in every]
 
     def measure_devices(self, seconds):
-        """Measures the device of each rank: all at once, and then what looks slow without the other nodes, which may share its processors."""
+        """Measures the device of each rank: all at once, and then what looks slow without the other nodes, which may
+        share its processors."""
         own = None
         try:
             first = speed(self.backend.arrays, seconds)
@@ -209,7 +218,8 @@ class Session:
         if NEEDED not in there:
             sys.exit("no allreduce of float32 with %s: %s" % (self.backend.library, self.failures.get(NEEDED)))
         for (dtype, failure), which in lacking.items():
-            what = "collectives" if len(which) == len(COLLECTIVES) else ", ".join(SHOWN.get(name, name) for name in which)
+            names = ", ".join(SHOWN.get(name, name) for name in which)
+            what = "collectives" if len(which) == len(COLLECTIVES) else names
             self.note("%s has no %s of %s: %s" % (self.backend.library, what, dtype, failure))
         return there
 
@@ -228,7 +238,8 @@ class Session:
         return None
 
     def measure(self, there, sizes, is_all, budget):
-        """Measures the operations one after the other. Each has a part of the time; what it leaves, the next ones have."""
+        """Measures the operations one after the other. Each has a part of the time; what it leaves, the next ones
+        have."""
         end = time.monotonic() + budget
         series = sorted(there, key=lambda which: (which[0] != "allreduce", which[1] != "float32"))
         left, is_complete = sum(map(weight, series)), True
@@ -241,7 +252,8 @@ class Session:
             self.note("not every size was measured in time")
 
     def measure_sizes(self, which, sizes, is_all, limit):
-        """Measures an operation with arrays of each size, until rank 0 decides to stop. Returns whether none is left out."""
+        """Measures an operation with arrays of each size, until rank 0 decides to stop. Returns whether none is left
+        out."""
         cost, before = 0.0, sizes[0]
         for index, size_bytes in enumerate(sizes):
             # a small array takes as long as a smaller one
@@ -287,8 +299,8 @@ def comparable(measured):
 
 
 def suspects(nodes, kinds, speeds):
-    """Returns the nodes with ranks that are much slower than the fastest one of their kind, the slowest first. `speeds`: for each work, the
-    speed of each rank."""
+    """Returns the nodes with ranks that are much slower than the fastest one of their kind, the slowest first.
+    `speeds`: for each work, the speed of each rank."""
     slowest = {}
     for of_ranks in speeds:
         fastest = {}
@@ -301,7 +313,8 @@ def suspects(nodes, kinds, speeds):
 
 
 def processor_times():
-    """Returns for how many seconds the threads of this process have run so far, and have waited for a processor; None if it is not known."""
+    """Returns for how many seconds the threads of this process have run so far, and have waited for a processor; None
+    if it is not known."""
     run, waited = 0, 0
     try:
         for thread in os.listdir("/proc/self/task"):
@@ -314,7 +327,8 @@ def processor_times():
 
 
 def share_since(before):
-    """Returns the share of the time since then in which this process had the processors that it wanted; None if it is not known."""
+    """Returns the share of the time since then in which this process had the processors that it wanted; None if it is
+    not known."""
     after = processor_times()
     if None in (before, after):
         return None
@@ -343,12 +357,14 @@ def speed(arrays, seconds):
     product = best(arrays.product(side), arrays.wait, seconds)
     copy = best(arrays.copying(count), arrays.wait, seconds)
     share = None if is_gpu else share_since(before)
-    return {"device": arrays.name(), "flops": 2 * side ** 3 / product, "copy_bytes_per_s": 4 * count / copy, "share": share}
+    return {"device": arrays.name(), "flops": 2 * side ** 3 / product, "copy_bytes_per_s": 4 * count / copy,
+            "share": share}
 
 
 def begin(backend):
     """Says with what the ranks communicate. Returns what they do together."""
-    say("start", {"rank": backend.rank, "size": backend.size, "library": backend.library, "framework": backends.framework(backend)})
+    say("start", {"rank": backend.rank, "size": backend.size, "library": backend.library,
+                  "framework": backends.framework(backend)})
     if getattr(backend, "note", None):
         say("note", backend.note)
     if backend.arrays is None:

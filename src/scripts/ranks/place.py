@@ -43,8 +43,8 @@ def identity(raw, is_mig):
 
 
 def own_device(driver, local_rank, is_mig):
-    """The UUID and the place on the PCI bus of the device that a program with this local rank uses; both are None without one. No context
-    is made, so no memory of the GPU is used."""
+    """The UUID and the place on the PCI bus of the device that a program with this local rank uses; both are None
+    without one. No context is made, so no memory of the GPU is used."""
     call(driver, "cuInit", 0)
     number, device = ctypes.c_int(), ctypes.c_int()
     call(driver, "cuDeviceGetCount", ctypes.byref(number))
@@ -64,7 +64,8 @@ def listed_device(listed, visible, local_rank):
     gpus = re.findall(r"^GPU (\d+): .*\(UUID: ([^)]+)\)", "\n".join(listed), re.M)
     mig = re.findall(r"^\s+MIG .*\(UUID: ([^)]+)\)", "\n".join(listed), re.M)
     names = dict(gpus, **{uuid: uuid for uuid in mig + [uuid for _, uuid in gpus]})
-    chosen = [uuid for _, uuid in gpus] if visible is None else [names.get(name.strip()) for name in visible.split(",") if name.strip()]
+    chosen = [uuid for _, uuid in gpus] if visible is None else [names.get(name.strip()) for name in visible.split(",")
+                                                                 if name.strip()]
     return chosen[local_rank % len(chosen)] if chosen else None
 
 
@@ -76,7 +77,8 @@ def load():
 
 
 def gpu(driver, local_rank, listed, visible):
-    """The rank's device, its NUMA node, and why CUDA has none; each may be None. Without `listed`, the container should have no GPU."""
+    """The rank's device, its NUMA node, and why CUDA has none; each may be None. Without `listed`, the container should
+    have no GPU."""
     if not listed or visible == "":
         return None, None, None
     if driver is None:
@@ -92,10 +94,10 @@ def gpu(driver, local_rank, listed, visible):
 
 
 def ask(local_rank, listed, visible):
-    """As `gpu`, in a process of its own: one that hangs in the driver cannot be ended, so it is not waited for. A fork is not enough: CUDA
-    cannot be initialized in a forked child."""
-    child = subprocess.Popen([sys.executable or "python3", "-B", os.path.abspath(__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                             env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    """As `gpu`, in a process of its own: one that hangs in the driver cannot be ended, so it is not waited for. A fork
+    is not enough: CUDA cannot be initialized in a forked child."""
+    child = subprocess.Popen([sys.executable or "python3", "-B", os.path.abspath(__file__)], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     try:
         answer, _ = child.communicate(json.dumps([local_rank, listed, visible]).encode(), LIMIT)
         return json.loads(answer.decode())

@@ -34,8 +34,8 @@ def built(framework, deadline):
 
 
 def build():
-    """Returns what `horovodrun --check-build` shows, which imports each framework up to six times (horovod/runner/launch.py, check_build);
-    here each is imported once."""
+    """Returns what `horovodrun --check-build` shows, which imports each framework up to six times
+    (horovod/runner/launch.py, check_build); here each is imported once."""
     deadline = time.monotonic() + seconds(IMPORT_LIMIT)
     modules = [("TensorFlow", "tensorflow"), ("PyTorch", "torch"), ("MXNet", "mxnet")]
     extensions = [(name, built(module, deadline)) for name, module in modules]

@@ -1,6 +1,6 @@
 # Prints the first module that a script imports before it does anything else, and that this Python does not have.
-# It is given on standard input; behind it comes `check(SCRIPT, DIRECTORY, OWN)`: the script's text and directory, and the modules next to
-# it. Earlier jobs may have left modules in the directory.
+# It is given on standard input; behind it comes `check(SCRIPT, DIRECTORY, OWN)`: the script's text and directory, and
+# the modules next to it. Earlier jobs may have left modules in the directory.
 import ast
 import importlib.util
 import sys

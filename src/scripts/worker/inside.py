@@ -1,6 +1,7 @@
-"""Prints what is in the image, as the ranks find it, as "KEY VALUE" lines for checks/details.rs. Runs in the worker and changes
-nothing. hvdctl puts lines before it that set NAMES, the nodes' host names, and LIMIT, for how many seconds it may run; the launchers append
-programs of their own (src/launch). Frameworks are not imported if their files suffice, because that takes seconds."""
+"""Prints what is in the image, as the ranks find it, as "KEY VALUE" lines for checks/details.rs. Runs in the worker and
+changes nothing. hvdctl puts lines before it that set NAMES, the nodes' host names, and LIMIT, for how many seconds it
+may run; the launchers append programs of their own (src/launch). Frameworks are not imported if their files suffice,
+because that takes seconds."""
 import ctypes
 import glob
 import importlib.util
@@ -19,7 +20,8 @@ except ImportError:
 NAMES_LIMIT = 15  # seconds for the addresses of all names
 DEADLINE = time.monotonic() + globals()["LIMIT"]
 # what is to be read, in this order
-left = ["python", "torch", "tensorflow", "mxnet", "jax", "mpi4py", "cuda", "nccl", "ibverbs", "launchers", "horovod", "build"]
+left = ["python", "torch", "tensorflow", "mxnet", "jax", "mpi4py", "cuda", "nccl", "ibverbs", "launchers", "horovod",
+        "build"]
 
 
 def say(key, value):
@@ -140,7 +142,8 @@ say("nccl", nccl())
 say("ibverbs", ibverbs())
 # last, and within a time limit: a name server may not answer
 found = {}
-lookups = [threading.Thread(target=lambda host=host: found.update({host: addresses(host)}), daemon=True) for host in globals()["NAMES"]]
+lookups = [threading.Thread(target=lambda host=host: found.update({host: addresses(host)}), daemon=True)
+           for host in globals()["NAMES"]]
 for lookup in lookups:
     lookup.start()
 limit = time.monotonic() + seconds(NAMES_LIMIT)

@@ -14,8 +14,10 @@ MPIRUNS = [
 def mpirun():
     limit = seconds(MPIRUN_LIMIT)
     try:
-        output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit).stdout
-        return next((library % found.group(1).decode() for pattern, library in MPIRUNS for found in re.finditer(pattern, output)), None)
+        output = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                timeout=limit).stdout
+        return next((library % found.group(1).decode() for pattern, library in MPIRUNS
+                     for found in re.finditer(pattern, output)), None)
     except subprocess.TimeoutExpired:
         unread("launchers", "mpirun --version did not end within %d s" % limit)
         return "version unknown"

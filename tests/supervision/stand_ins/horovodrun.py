@@ -1,18 +1,20 @@
 #!/run/cluster/bin/python3 -IS
-"""Stands in for horovodrun, and with --mpi for mpirun as well: starts the ranks of each host of -H, on its own node as its children
-and elsewhere over the first `ssh` in PATH.
+"""Stands in for horovodrun, and with --mpi for mpirun as well: starts the ranks of each host of -H, on its own node as
+its children and elsewhere over the first `ssh` in PATH.
 
-Gloo: a process per rank in a session of its own passes the output on (safe_shell_exec.py). When a rank fails, whatever descends from
-the other ranks' shells and ssh gets SIGTERM and 5 s later SIGKILL; the exit code is 1. Ranks of other nodes get no signal.
+Gloo: a process per rank in a session of its own passes the output on (safe_shell_exec.py). When a rank fails, whatever
+descends from the other ranks' shells and ssh gets SIGTERM and 5 s later SIGKILL; the exit code is 1. Ranks of other
+nodes get no signal.
 
-MPI: a daemon per node (`orted`; on its own node mpirun itself) starts the ranks, each in a process group of its own. It takes orders
-over a connection of its own, not over ssh. When a rank fails, the daemons kill the other ranks' process groups (SIGTERM, 1 s later
-SIGKILL) and go; the exit code is that rank's. A daemon whose connection to mpirun is closed does the same.
+MPI: a daemon per node (`orted`; on its own node mpirun itself) starts the ranks, each in a process group of its own. It
+takes orders over a connection of its own, not over ssh. When a rank fails, the daemons kill the other ranks' process
+groups (SIGTERM, 1 s later SIGKILL) and go; the exit code is that rank's. A daemon whose connection to mpirun is closed
+does the same.
 
-With --min-np it is the elastic driver: it follows the hosts that the script prints, and writes which process has which rank to the file
-that elastic_driver.py writes. A host whose rank has failed is not used for a second. Processes of a host that is removed get SIGTERM; all
-others go on. It ends with 0 when a rank has, and with 1 when none is left. With HOROVOD_STAND_IN_UNREGISTERED the ranks do not use
-`hvd.elastic.run`.
+With --min-np it is the elastic driver: it follows the hosts that the script prints, and writes which process has which
+rank to the file that elastic_driver.py writes. A host whose rank has failed is not used for a second. Processes of a
+host that is removed get SIGTERM; all others go on. It ends with 0 when a rank has, and with 1 when none is left. With
+HOROVOD_STAND_IN_UNREGISTERED the ranks do not use `hvd.elastic.run`.
 
 The ranks in HOROVOD_STAND_IN_LEAVES_OUT sleep in place of what they were to run."""
 import ctypes
@@ -119,10 +121,12 @@ def middleman(options, program, place):
     argv = ["sleep", "600"] if str(rank) in LEFT_OUT else program
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # as gloo_run.py: all of the environment is in the command, also on its own node (env.py, is_exportable)
-    given = {name: value for name, value in os.environ.items() if name != "OLDPWD" and not name.endswith("CUDA_VISIBLE_DEVICES")}
+    given = {name: value for name, value in os.environ.items() if name != "OLDPWD"
+             and not name.endswith("CUDA_VISIBLE_DEVICES")}
     words = ["%s=%s" % (name, shlex.quote(str(value))) for name, value in dict(given, **variables).items()]
     command = "cd %s >/dev/null 2>&1; %s %s" % (shlex.quote(os.getcwd()), " ".join(words), join(argv))
-    child = subprocess.Popen(command, shell=True, **streams) if is_here(address) else ssh(options, address, [command], **streams)
+    child = subprocess.Popen(command, shell=True,
+                             **streams) if is_here(address) else ssh(options, address, [command], **streams)
     asked = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: asked.append(number))
@@ -172,7 +176,8 @@ def gloo(options, program, places):
 
 def available(options, resting):
     """The hosts that are printed with their slots, without those that rest."""
-    printed = subprocess.run(options["host-discovery-script"], shell=True, stdout=subprocess.PIPE).stdout.decode().split()
+    printed = subprocess.run(options["host-discovery-script"], shell=True,
+                             stdout=subprocess.PIPE).stdout.decode().split()
     slots = (line.rpartition(":")[::2] for line in printed)
     return {address: int(number) for address, number in slots if resting.get(address, 0) < time.monotonic()}
 
@@ -188,7 +193,8 @@ def elastic(options, program):
             # hosts that were there before keep the order of their ranks
             order = [address for address in assigned or {} if address in hosts]
             order += [address for address in hosts if address not in order]
-            assigned, number, ranks, size = {address: hosts[address] for address in order}, number + 1, {}, sum(hosts.values())
+            assigned, number, ranks, size = {address: hosts[address]
+                                             for address in order}, number + 1, {}, sum(hosts.values())
             for address in order:
                 first = sum(map(len, ranks.values()))
                 ranks[address] = list(range(first, first + hosts[address]))

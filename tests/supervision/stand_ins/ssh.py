@@ -1,9 +1,9 @@
 #!/run/cluster/bin/python3 -IS
 """Stands in for the OpenSSH client; it is mounted over /usr/bin/ssh, so that the job directory's own ssh.sh runs it.
 
-It takes every option of ssh(1), before and after the host, and heeds these: `-p`, `-n`, `-N`, `-G`, `ConnectTimeout`, `ServerAliveInterval` and
-`ServerAliveCountMax`. As with OpenSSH the first value of an option holds. Connections are never shared (`-S`, `ControlMaster`): each
-client logs in by itself.
+It takes every option of ssh(1), before and after the host, and heeds these: `-p`, `-n`, `-N`, `-G`, `ConnectTimeout`,
+`ServerAliveInterval` and `ServerAliveCountMax`. As with OpenSSH the first value of an option holds. Connections are
+never shared (`-S`, `ControlMaster`): each client logs in by itself.
 
 Exit codes and messages are OpenSSH's: those of the command, or 255 where there is no connection or it breaks."""
 import os

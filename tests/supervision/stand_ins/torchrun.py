@@ -1,7 +1,8 @@
 #!/run/cluster/bin/python3 -IS
-"""Stands in for torchrun: the agent of one node (torch/distributed/elastic/agent/server/local_elastic_agent.py) with the static
-rendezvous. It starts the ranks of its node, whose streams are its own. When one fails, the others of the node get SIGTERM and 30 s
-later SIGKILL, and its exit code is 1. Other nodes' agents are not told. SIGTERM ends it in the same way.
+"""Stands in for torchrun: the agent of one node (torch/distributed/elastic/agent/server/local_elastic_agent.py) with
+the static rendezvous. It starts the ranks of its node, whose streams are its own. When one fails, the others of the
+node get SIGTERM and 30 s later SIGKILL, and its exit code is 1. Other nodes' agents are not told. SIGTERM ends it in
+the same way.
 
 The ranks in HOROVOD_STAND_IN_LEAVES_OUT sleep in place of what they were to run."""
 import os
@@ -33,7 +34,8 @@ def main():
     for index in range(local):
         # the cases have as many ranks on each node
         rank = node * local + index
-        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(index), WORLD_SIZE=str(nodes * local), LOCAL_WORLD_SIZE=str(local),
+        env = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(index), WORLD_SIZE=str(nodes * local),
+                   LOCAL_WORLD_SIZE=str(local),
                    GROUP_RANK=str(node), MASTER_ADDR=options["--master_addr"], MASTER_PORT=options["--master_port"])
         left_out = str(rank) in os.environ.get("HOROVOD_STAND_IN_LEAVES_OUT", "").split()
         children.append(subprocess.Popen(["sleep", "600"] if left_out else program, env=env, stdin=subprocess.DEVNULL))

@@ -1,8 +1,9 @@
-"""Horovod's launcher with its elastic driver (`horovodrun --min-np`), which keeps the ranks that are left when nodes leave or join. Runs
-under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. `Corrections` has what it changes of Horovod 0.28.1.
+"""Horovod's launcher with its elastic driver (`horovodrun --min-np`), which keeps the ranks that are left when nodes
+leave or join. Runs under the interpreter of `horovodrun`. Its arguments are those of `horovodrun`. `Corrections` has
+what it changes of Horovod 0.28.1.
 
-If Horovod is not as expected, it becomes `horovodrun` itself: the job supervisor then knows of no rank that is kept, and restarts the
-job."""
+If Horovod is not as expected, it becomes `horovodrun` itself: the job supervisor then knows of no rank that is kept,
+and restarts the job."""
 import contextlib
 import json
 import os
@@ -16,14 +17,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS = os.path.join(HERE, "available_hosts")  # ADDRESS:SLOTS on a line each, in the order of their ranks (in_place.py)
 ASSIGNMENT = os.path.join(HERE, "assignment.json")
 AGAIN = 5  # seconds until a change is notified again
-SCOPE = "global"  # where ranks store their hosts and addresses in `hvd.init` (common/gloo/gloo_context.cc, HOROVOD_GLOO_GLOBAL_PREFIX)
+# where ranks store their hosts and addresses in `hvd.init` (common/gloo/gloo_context.cc, HOROVOD_GLOO_GLOBAL_PREFIX)
+SCOPE = "global"
 GLOO_LIMIT = 30  # seconds in which ranks that are in `hvd.init` store them
 COOL_DOWN = "--blacklist-cooldown-range"  # older releases do not have it
-WRAPPER = b"'''exec'"  # begins the second line of a script whose interpreter has a path that is too long for the kernel (pip, conda)
+# begins the second line of a script whose interpreter has a path that is too long for the kernel (pip, conda)
+WRAPPER = b"'''exec'"
 
 
 def interpreter(script):
-    """The Python interpreter of a script with its arguments, or an empty list if the script is a program of another kind."""
+    """The Python interpreter of a script with its arguments, or an empty list if the script is a program of another
+    kind."""
     with open(script, "rb") as file:
         first, second = file.readline(4096), file.readline(4096)
     if not first.startswith(b"#!"):
@@ -42,13 +46,14 @@ def available():
 
 
 class Assignment:
-    """What the job supervisor reads: which process has which rank, whether ranks wait for new ones, whether they use `hvd.elastic.run`, and
-    why Horovod ends the job."""
+    """What the job supervisor reads: which process has which rank, whether ranks wait for new ones, whether they use
+    `hvd.elastic.run`, and why Horovod ends the job."""
 
     def __init__(self):
         self.lock, self.is_written = threading.Lock(), True
         # `version` grows with every change, `number` with every assignment
-        self.known = {"version": 0, "number": 0, "time": 0, "ranks": {}, "waits": False, "registered": False, "error": None}
+        self.known = {"version": 0, "number": 0, "time": 0, "ranks": {}, "waits": False, "registered": False,
+                      "error": None}
 
     def assign(self, slots):
         ranks = {}
@@ -66,8 +71,9 @@ class Assignment:
         self.change(lambda known: {"error": error or known["error"]})
 
     def change(self, fields):
-        """Changes the value, which is never changed in place, and writes it: Horovod calls this from several threads, and the last one to
-        write must know what all others have changed. So `fields(known)` looks at what has happened only under the lock."""
+        """Changes the value, which is never changed in place, and writes it: Horovod calls this from several threads,
+        and the last one to write must know what all others have changed. So `fields(known)` looks at what has happened
+        only under the lock."""
         with self.lock:
             new = dict(self.known, **fields(self.known))
             if new != self.known:
@@ -92,20 +98,23 @@ class Assignment:
 
 
 class Arrivals:
-    """The processes that were started while others go on, until each is in `hvd.init`. There it first stores its host as `rank_RANK` and,
-    when those with lower ranks have done so, its address as `RANK` (gloo/rendezvous/context.cc, `connectFullMesh`)."""
+    """The processes that were started while others go on, until each is in `hvd.init`. There it first stores its host
+    as `rank_RANK` and, when those with lower ranks have done so, its address as `RANK` (gloo/rendezvous/context.cc,
+    `connectFullMesh`)."""
 
     def __init__(self):
         self.changed = threading.Condition()
         self.number = 0  # of assignments so far
-        self.new = {}  # the rank of each that was started for the current assignment, by host and local rank; empty once all have arrived
+        # the rank of each that was started for the current assignment, by host and local rank; empty once all have
+        # arrived
+        self.new = {}
         self.stored = set()  # what ranks have stored
         self.exited = set()  # processes of the current assignment that will not take part
         self.is_over = False
 
     def begin(self, assigned, started):
-        """There is an assignment, for which processes are started. At first that is all of them, and Horovod limits the wait. A process
-        that exited while the assignment was made may still be in it."""
+        """There is an assignment, for which processes are started. At first that is all of them, and Horovod limits the
+        wait. A process that exited while the assignment was made may still be in it."""
         slots = {(slot.hostname, slot.local_rank): str(slot.rank) for slot in started}
         with self.changed:
             self.new = slots if len(slots) < len(assigned) else {}
@@ -135,8 +144,8 @@ class Arrivals:
             self.changed.notify_all()
 
     def wait(self, process, limit):
-        """Waits until all new processes have arrived, and returns None. If there has to be another assignment, because a process has exited
-        or new ones are late, returns the hosts of the new ones."""
+        """Waits until all new processes have arrived, and returns None. If there has to be another assignment, because
+        a process has exited or new ones are late, returns the hosts of the new ones."""
         with self.changed:
             self.changed.wait_for(lambda: not self.new or self.exited or self.is_over, limit)
             is_complete = not self.new and not self.exited
@@ -162,15 +171,18 @@ class Corrections:
         self.assignment, self.arrivals = Assignment(), Arrivals()
         self.ended = set()  # hosts whose processes count as ended
         self.mixed = mixed  # hosts were added and removed
-        self.change, self.notified = None, 0  # of the hosts since the last assignment; when the ranks were notified of one
+        # of the hosts since the last assignment; when the ranks were notified of one
+        self.change, self.notified = None, 0
         self.limit = 0  # seconds for which ranks wait for one another
 
     def discover(self, _old, _script):
-        """Horovod starts a Python interpreter for its script every second, which takes the ranks' processors (elastic/discovery.py)."""
+        """Horovod starts a Python interpreter for its script every second, which takes the ranks' processors
+        (elastic/discovery.py)."""
         return available()
 
     def order(self, old, hosts, previous):
-        """New hosts get their ranks in the order of the file. In Horovod they come from a set (elastic/discovery.py)."""
+        """New hosts get their ranks in the order of the file. In Horovod they come from a set
+        (elastic/discovery.py)."""
         position = {line.rpartition(":")[0]: number for number, line in enumerate(available().split())}
         return old(sorted(hosts, key=lambda host: position.get(host, len(position))), previous)
 
@@ -179,8 +191,8 @@ class Corrections:
         old(manager, host)
 
     def assign(self, old, driver, hosts):
-        """Processes of a blacklisted host have ended. Horovod waits forever for them if it takes the host back before the other ranks could
-        continue without it (elastic/driver.py)."""
+        """Processes of a blacklisted host have ended. Horovod waits forever for them if it takes the host back before
+        the other ranks could continue without it (elastic/driver.py)."""
         while self.ended:
             # one by one: another thread may add one meanwhile
             driver.host_assignments.pop(self.ended.pop(), None)
@@ -192,9 +204,10 @@ class Corrections:
         return started
 
     def update(self, old, manager):
-        """The ranks are notified of a change until they have taken part in it; Horovod itself compares whether anything is left to change.
-        It notifies rank 0 once, who may just be joining the other ranks and forget it (elastic/driver.py, `_notify_workers_host_changes`;
-        common/elastic.py, `on_reset`). Without the news that hosts were added, ranks do not synchronize with the new ones."""
+        """The ranks are notified of a change until they have taken part in it; Horovod itself compares whether anything
+        is left to change. It notifies rank 0 once, who may just be joining the other ranks and forget it
+        (elastic/driver.py, `_notify_workers_host_changes`; common/elastic.py, `on_reset`). Without the news that hosts
+        were added, ranks do not synchronize with the new ones."""
         self.assignment.repeat()
         change = old(manager)
         # once: another thread may take part in the change and reset it meanwhile
@@ -207,7 +220,8 @@ class Corrections:
         return self.mixed if before is None else before
 
     def notify(self, old, *arguments):
-        """Does not wait for the answer of a rank: its node may be gone, and hosts could not change before TCP times out."""
+        """Does not wait for the answer of a rank: its node may be gone, and hosts could not change before TCP times
+        out."""
         def work():
             with contextlib.suppress(Exception):
                 old(*arguments)
@@ -215,9 +229,10 @@ class Corrections:
         threading.Thread(target=work, daemon=True).start()
 
     def slot(self, old, driver, host, local_rank):
-        """Ranks that go on get their new numbers when the new processes are there. If they were in `hvd.init` before, they would abort if
-        one of these fails, or comes later than Gloo's time-out (common/gloo/gloo_context.cc, `Rendezvous`). A process that is in no
-        assignment any more gets its answer at once: it would be counted as another one."""
+        """Ranks that go on get their new numbers when the new processes are there. If they were in `hvd.init` before,
+        they would abort if one of these fails, or comes later than Gloo's time-out (common/gloo/gloo_context.cc,
+        `Rendezvous`). A process that is in no assignment any more gets its answer at once: it would be counted as
+        another one."""
         while driver.has_rank_assignment(host, local_rank) and not driver.finished():
             late = self.arrivals.wait((host, local_rank), self.limit)
             if late is None:
@@ -303,7 +318,8 @@ def main(arguments):
         install()
         from horovod.runner.launch import run_commandline
     except (ImportError, AttributeError) as error:
-        print("hvdctl: this Horovod is not as expected, so ranks are not kept when nodes leave or join: %s" % error, flush=True)
+        print("hvdctl: this Horovod is not as expected, so ranks are not kept when nodes leave or join: %s" % error,
+              flush=True)
         return plain(horovodrun, rest)
     sys.argv = [horovodrun] + rest
     return run_commandline()

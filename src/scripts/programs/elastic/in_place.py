@@ -1,5 +1,6 @@
-"""An elastic job whose ranks are kept when nodes leave or join, by Horovod's elastic driver (elastic_driver.py). The driver may use the
-nodes in available_hosts; assignment.json has which of its processes has which rank. roster.py decides which nodes the driver may use."""
+"""An elastic job whose ranks are kept when nodes leave or join, by Horovod's elastic driver (elastic_driver.py). The
+driver may use the nodes in available_hosts; assignment.json has which of its processes has which rank. roster.py
+decides which nodes the driver may use."""
 import contextlib
 import json
 import os
@@ -16,9 +17,17 @@ import workers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOSTS, ASSIGNMENT, WORLD = "available_hosts", "assignment.json", "world.json"
+
+
+def are_ranks(ranks):
+    """Whether a value has the ranks of each address that has any."""
+    return isinstance(ranks, dict) and files.fits(list(ranks.values()), [[files.is_count]]) and all(ranks.values())
+
+
+# of ASSIGNMENT
 SHAPE = {"version": files.is_count, "number": files.is_count, "time": files.is_number, "waits": files.is_flag,
-         "registered": files.is_flag, "error": files.optional(files.is_text), "ranks": lambda ranks: isinstance(ranks, dict) and
-         files.fits(list(ranks.values()), [[files.is_count]]) and all(ranks.values())}  # of ASSIGNMENT
+         "registered": files.is_flag, "error": files.optional(files.is_text),
+         "ranks": are_ranks}
 SEND_LIMIT, SEND_AGAIN = 15, 2  # seconds to send a file to a node, and until it is sent once more
 
 
@@ -46,7 +55,8 @@ class Driver:
         self.write_hosts()
 
     def keeps_ranks(self):
-        """Whether the program lets its ranks be kept: it has called the function that `hvd.elastic.run` has returned."""
+        """Whether the program lets its ranks be kept: it has called the function that `hvd.elastic.run` has
+        returned."""
         return bool(self.assignment and self.assignment["registered"])
 
     def note_shortage(self, is_short):
@@ -74,15 +84,17 @@ class Driver:
                 self.written = text
 
     def read(self):
-        """Reads the assignment. Its version shows whether it is newer: two that are written at once may have the same time."""
+        """Reads the assignment. Its version shows whether it is newer: two that are written at once may have the same
+        time."""
         with contextlib.suppress(OSError, ValueError):
             assignment = files.read_json(ASSIGNMENT, SHAPE)
             if self.assignment is None or assignment["version"] > self.assignment["version"]:
                 self.assignment = assignment
 
     def follow(self, launcher, grace):
-        """Lets Horovod use the nodes that can take part, and follows its assignment. `launcher`: its processes. Returns whether the
-        assignment is a new one. Ranks of nodes that have left are no longer waited for, whenever the driver learns of it."""
+        """Lets Horovod use the nodes that can take part, and follows its assignment. `launcher`: its processes. Returns
+        whether the assignment is a new one. Ranks of nodes that have left are no longer waited for, whenever the driver
+        learns of it."""
         with self.lock:
             leaving, joining = self.roster.changes()
             for place in leaving:
@@ -115,12 +127,14 @@ class Driver:
                 if not self.is_closed:
                     self.roster.cleaned(place["node"], answers)
 
-        self.cleaning = [thread for thread in self.cleaning if thread.is_alive()] + [threading.Thread(target=work, daemon=True)]
+        self.cleaning = [thread for thread in self.cleaning if thread.is_alive()]
+        self.cleaning.append(threading.Thread(target=work, daemon=True))
         self.cleaning[-1].start()
 
     def close(self):
-        """Ends what this attempt still does on the nodes: it would be done to the next one. The end of the ranks, which has just been
-        requested on all nodes, is also that of a cleaning; a node that does not answer is not waited for any longer."""
+        """Ends what this attempt still does on the nodes: it would be done to the next one. The end of the ranks, which
+        has just been requested on all nodes, is also that of a cleaning; a node that does not answer is not waited for
+        any longer."""
         self.is_closed, self.sent = True, self.sent + 1
         limit = time.monotonic() + SEND_LIMIT
         for thread in self.cleaning + [self.sending] * bool(self.sending):
@@ -135,11 +149,12 @@ class Driver:
                 processes.send(signal.SIGTERM, [pid])
 
     def send_worlds(self, places, attempt):
-        """Sends each node which rank its processes have now in this attempt, and whether they wait for more of them. Does not wait; sends
-        it again to a node that did not get it, until there is something newer to send."""
+        """Sends each node which rank its processes have now in this attempt, and whether they wait for more of them.
+        Does not wait; sends it again to a node that did not get it, until there is something newer to send."""
         ranks = self.assignment["ranks"]
         self.sent += 1
-        worlds = [(place, {"ranks": ranks.get(place["address"], []), "waits": self.waits, "size": sum(map(len, ranks.values())),
+        worlds = [(place, {"ranks": ranks.get(place["address"], []), "waits": self.waits,
+                           "size": sum(map(len, ranks.values())),
                            "attempt": attempt, "number": self.sent}) for place in places]
         number, before = self.sent, self.sending
 
@@ -158,7 +173,8 @@ class Driver:
 
     def send(self, number, place, world):
         """Writes a file on a node. Returns whether that has succeeded."""
-        command = "umask 077 && cat >{0}.{1} && mv -f {0}.{1} {0}".format(shlex.quote(os.path.join(HERE, WORLD)), number)
+        name = shlex.quote(os.path.join(HERE, WORLD))
+        command = "umask 077 && cat >{0}.{1} && mv -f {0}.{1} {0}".format(name, number)
         try:
             if place["node"] == self.roster.home:
                 files.write_json(WORLD, world)

@@ -1,6 +1,6 @@
-"""The nodes of an elastic job. One that does not answer, or is drained, leaves; one that answers again joins, as does one that `hvdctl up`
-has added to the job. Unless the ranks are kept (in_place.py), each change ends the current attempt, and the next one begins on the nodes
-that are there: its program continues from what it saved last."""
+"""The nodes of an elastic job. One that does not answer, or is drained, leaves; one that answers again joins, as does
+one that `hvdctl up` has added to the job. Unless the ranks are kept (in_place.py), each change ends the current
+attempt, and the next one begins on the nodes that are there: its program continues from what it saved last."""
 import os
 import threading
 import time
@@ -23,8 +23,9 @@ class Membership:
         self.next, self.thread = 0.0, None
 
     def added(self):
-        """The nodes that were added to the job since the last call. They are queried from now on, and join as soon as they are
-        ready. The writer of the file waits until it has been renamed: only then does the node belong to the job."""
+        """The nodes that were added to the job since the last call. They are queried from now on, and join as soon as
+        they are ready. The writer of the file waits until it has been renamed: only then does the node belong to the
+        job."""
         taken = JOINING + ".taken"
         try:
             os.rename(os.path.join(HERE, JOINING), os.path.join(HERE, taken))

@@ -1,9 +1,11 @@
-"""The nodes of a job, and what each of them is to its current attempt, as a value: what is observed of nodes comes in, and which ones take
-part comes out. It knows no clock, no process, no file and no other node; job_supervisor.py, membership.py and in_place.py share one.
-docs/development/elastic.md has a drawing of the states, and who writes and reads which file.
+"""The nodes of a job, and what each of them is to its current attempt, as a value: what is observed of nodes comes in,
+and which ones take part comes out. It knows no clock, no process, no file and no other node; job_supervisor.py,
+membership.py and in_place.py share one. docs/development/elastic.md has a drawing of the states, and who writes and
+reads which file.
 
-Where a launcher does not keep the ranks, an attempt has one assignment, and nodes are only RUNNING or LOST. Elsewhere the launcher makes a
-new assignment of ranks whenever the nodes have changed. The launcher's own node never leaves: it is LISTED while its ranks have failed."""
+Where a launcher does not keep the ranks, an attempt has one assignment, and nodes are only RUNNING or LOST. Elsewhere
+the launcher makes a new assignment of ranks whenever the nodes have changed. The launcher's own node never leaves: it
+is LISTED while its ranks have failed."""
 
 LISTED = "listed"  # the launcher may use it: its ranks take part from the next assignment on
 JOINING = "joining"  # it answers; what the job has left there is ended before it is listed
@@ -116,13 +118,14 @@ class Roster:
         return [place for place in places if place["node"] not in kept]
 
     def cleaned(self, node, done):
-        """A joining node was cleaned, or could not be. If the launcher has assigned ranks to it since it left, they take part."""
+        """A joining node was cleaned, or could not be. If the launcher has assigned ranks to it since it left, they
+        take part."""
         is_assigned = node in nodes(self.assigned) and node not in self.gone
         self.states[node] = LOST if not done else RUNNING if is_assigned else LISTED
 
     def assign(self, places):
-        """The launcher has assigned its ranks to these nodes. Listed ones among the others have left, unless the launcher knows that
-        already."""
+        """The launcher has assigned its ranks to these nodes. Listed ones among the others have left, unless the
+        launcher knows that already."""
         listed, assigned = nodes(self.listed()), set(nodes(places))
         dropped = [node for node in listed if node not in assigned and node not in self.gone and node != self.home]
         self.assigned, self.gone = places, set()
@@ -136,11 +139,12 @@ class Roster:
             self.forget(node)
 
     def record(self, running, reasons):
-        """Which nodes have left since the last call, each with the reason, and which have joined. `running`: where ranks take part;
-        `reasons`: of nodes that left before this attempt."""
+        """Which nodes have left since the last call, each with the reason, and which have joined. `running`: where
+        ranks take part; `reasons`: of nodes that left before this attempt."""
         reasons = dict(reasons, **self.reasons)
         left = nodes(place for place in self.recorded if place not in running)
-        left = [{"node": node, "reason": DRAINED if node in self.drained else reasons.get(node, "no answer")} for node in left]
+        left = [{"node": node, "reason": DRAINED if node in self.drained else reasons.get(node, "no answer")}
+                for node in left]
         joined = nodes(place for place in running if place not in self.recorded)
         self.recorded = running
         return left, joined

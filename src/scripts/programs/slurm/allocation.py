@@ -1,9 +1,9 @@
-"""Begins a job in an allocation of Slurm: the main program of its batch job. Finds which ranks each node has, and at which addresses the
-nodes reach one another, writes that to the job's files, and becomes the job supervisor. Arguments: the number of ranks, or 0 for all
-tasks that Slurm has allocated.
+"""Begins a job in an allocation of Slurm: the main program of its batch job. Finds which ranks each node has, and at
+which addresses the nodes reach one another, writes that to the job's files, and becomes the job supervisor. Arguments:
+the number of ranks, or 0 for all tasks that Slurm has allocated.
 
-With `address`, the name of the first node and the addresses by which Slurm knows the first two nodes it prints the node that it runs on and
-its address in their network; Slurm starts it so on every node."""
+With `address`, the name of the first node and the addresses by which Slurm knows the first two nodes it prints the node
+that it runs on and its address in their network; Slurm starts it so on every node."""
 import contextlib
 import fcntl
 import json
@@ -14,19 +14,20 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 os.environ["HVDCTL_NODE"] = ""  # this runs on the first node, whatever nodes an earlier allocation had (here.py)
 import faults  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
+import result  # noqa: E402
 from here import PROGRAMS  # noqa: E402
 
 # what Slurm sets for each node; that of the first node is not for the others
-OF_STEP = {"HVDCTL_NODE", "SLURMD_NODENAME", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_JOB_GPUS",
-           "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_CPUS_ON_NODE", "SLURM_TOPOLOGY_ADDR", "CUDA_VISIBLE_DEVICES",
-           "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
+OF_STEP = {"HVDCTL_NODE", "SLURMD_NODENAME", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS",
+           "SLURM_TASK_PID", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_CPUS_ON_NODE",
+           "SLURM_TOPOLOGY_ADDR", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+           "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
 OF_JOB = re.compile("SLURM_(JOB.*|CONF|CLUSTER_NAME|CPU_BIND)$")  # variables that do not ask for anything
 OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
 PLACED = {"is_placed": True}  # record/mod.rs
@@ -118,13 +119,14 @@ def configuration():
 
 
 def mpi_type(config, nodes):
-    """How Slurm connects the ranks of MPI on so many nodes if the site has no default: over PMIx or PMI2, the first that all of them can
-    load. `srun --mpi=list` also shows PMIx where its library is missing. Returns None for the site's default, and "none" if there is none
-    and nothing can be loaded."""
+    """How Slurm connects the ranks of MPI on so many nodes if the site has no default: over PMIx or PMI2, the first
+    that all of them can load. `srun --mpi=list` also shows PMIx where its library is missing. Returns None for the
+    site's default, and "none" if there is none and nothing can be loaded."""
     if config.get("MpiDefault", "none") not in ("none", "(null)"):
         return None
-    listed = subprocess.run(["srun", "--mpi=list"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode(errors="replace").split()
-    return next((kind for kind in ("pmix", "pmi2") if kind in listed and can_load(kind, nodes)), "none")
+    listed = subprocess.run(["srun", "--mpi=list"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+    kinds = listed.decode(errors="replace").split()
+    return next((kind for kind in ("pmix", "pmi2") if kind in kinds and can_load(kind, nodes)), "none")
 
 
 def connect_mpi(config, nodes):
@@ -145,7 +147,8 @@ def can_load(kind, nodes):
 
 
 def state():
-    """The state of this job, by Slurm; empty if it does not answer. While Slurm ends it, that is COMPLETING, and other fields say why."""
+    """The state of this job, by Slurm; empty if it does not answer. While Slurm ends it, that is COMPLETING, and other
+    fields say why."""
     shown = ask(["scontrol", "show", "job", "--oneliner", os.environ.get("SLURM_JOB_ID", "")])
     fields = dict(word.split("=", 1) for word in shown.split() if "=" in word)
     nodes = ask(["sinfo", "--noheader", "--nodes=" + os.environ.get("SLURM_JOB_NODELIST", ""), "--format=%T"])
@@ -155,12 +158,14 @@ def state():
 def ask(argv):
     """What a program of Slurm prints; nothing if it fails."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5).stdout.decode(errors="replace")
+        ran = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5)
+        return ran.stdout.decode(errors="replace")
     return ""
 
 
 def state_of(fields, nodes, restarted):
-    """The same by the fields of a job, the states of its nodes, and how often it was started again when this program began."""
+    """The same by the fields of a job, the states of its nodes, and how often it was started again when this program
+    began."""
     now = fields.get("JobState", "")
     if fields.get("Restarts", restarted) != restarted:
         return "REQUEUED"
@@ -179,12 +184,14 @@ def restarts():
 
 def hostnames(text):
     """The nodes in a list of Slurm such as `node[1-2],gpu7`."""
-    return subprocess.run(["scontrol", "show", "hostnames", text], stdout=subprocess.PIPE, check=True).stdout.decode().split()
+    return subprocess.run(["scontrol", "show", "hostnames", text], stdout=subprocess.PIPE,
+                          check=True).stdout.decode().split()
 
 
 def resources(shown, expand=hostnames):
-    """The generic resources that each node has given to a job, by the details of it: a step asks for all of them, because what the job as a
-    whole asked for (`--gpus=8`) may not be on its node. Nothing for a node of which Slurm says nothing."""
+    """The generic resources that each node has given to a job, by the details of it: a step asks for all of them,
+    because what the job as a whole asked for (`--gpus=8`) may not be on its node. Nothing for a node of which Slurm
+    says nothing."""
     listed = re.findall(r"^\s+Nodes=(\S+) .*?GRES=(\S*)\s*$", shown, re.MULTILINE)
     return {node: re.sub(r"\([^)]*\)", "", gres) or "none" for nodes, gres in listed for node in expand(nodes)}
 
@@ -202,7 +209,8 @@ def prepare_node(share, is_first, placed, record):
         os.makedirs(own, 0o700, exist_ok=True)
         for name in OWN[1:]:
             shutil.copy(os.path.join(PROGRAMS, name), own)
-        files.write(os.path.join(own, "job.json"), json.dumps(dict(record, ranks=share["ranks"], placement={"shares": placed}, slurm=PLACED)))
+        own_record = dict(record, ranks=share["ranks"], placement={"shares": placed}, slurm=PLACED)
+        files.write_json(os.path.join(own, "job.json"), own_record)
         for name in ["log"] + ["samples"] * bool(record.get("sample")):
             os.close(os.open(os.path.join(own, name), os.O_WRONLY | os.O_CREAT, 0o600))
     files.remove(os.path.join(own, "states"))
@@ -214,9 +222,11 @@ def prepare(ranks):
     # in a step within an allocation, slurm/submit.sh has passed on those of that
     tasks = os.environ.pop("HVDCTL_TASKS", "")
     counts = per_node(tasks or os.environ["SLURM_TASKS_PER_NODE"])
-    if not ranks and not tasks and "SLURM_NTASKS" not in os.environ and os.environ.get("SLURM_GPUS_ON_NODE", "").isdigit():
+    is_given = ranks or tasks or "SLURM_NTASKS" in os.environ
+    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    if not is_given and gpus.isdigit():
         # the number of tasks is not given: one for each GPU
-        counts = [int(os.environ["SLURM_GPUS_ON_NODE"])] * len(nodes)
+        counts = [int(gpus)] * len(nodes)
     placed = shares(nodes, counts, ranks)
     record = json.loads(files.read("job.json").decode())
     # before anything runs on the other nodes
@@ -255,7 +265,7 @@ def report(ranks, error):
     message = str(error) or type(error).__name__
     fault = faults.not_shared(message) if isinstance(error, NotShared) else faults.not_allocated(message)
     form = json.loads(files.read("launch.json").decode())["format"]
-    files.write_json("result.json", {"format": form, "ended": time.time(), "launcher": 1, "ranks": ranks, "reason": fault})
+    result.write(files.write, form, ranks, fault)
 
 
 def main():
@@ -263,7 +273,7 @@ def main():
         print("hvdctl-address %s %s" % (os.environ["SLURMD_NODENAME"], address(sys.argv[2], sys.argv[3:])))
         return
     ranks = int(sys.argv[1])
-    if os.path.exists(os.path.join(PROGRAMS, "result.json")):
+    if os.path.exists(os.path.join(PROGRAMS, result.NAME)):
         # it has ended, and only Slurm has started it again
         return note_end()
     try:

@@ -1,5 +1,6 @@
-"""The main process of hmaster while a job waits in the queue of the cluster's own Slurm. When Slurm has allocated nodes to the job, writes
-these into the description of its launch, and becomes the job supervisor. allocation.json comes from the agent (slurm/nodes/agent.py)."""
+"""The main process of hmaster while a job waits in the cluster's queue. When Slurm has allocated nodes
+to the job, writes these into the description of its launch, and becomes the job supervisor. allocation.json comes from
+the agent (slurm/nodes/agent.py)."""
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import time
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import faults  # noqa: E402
 import files  # noqa: E402
+import result  # noqa: E402
 from here import PROGRAMS  # noqa: E402
 
 PAUSE = 0.1  # seconds
@@ -27,10 +29,13 @@ def wait():
     return None
 
 
-def record(launch, ranks, stopped, fault):
-    result = {"format": launch["format"], "ended": time.time(), "launcher": None if stopped else 1, "stopped": stopped,
-              "ranks": ranks, "reason": fault}
-    files.write_json("result.json", result)
+def ending(allocation):
+    """How a job has ended in the queue, by the answer of the agent, or by none if the job is to end: the fault, and
+    whether its end was requested."""
+    if allocation is None:
+        return faults.ENDED_IN_QUEUE, True
+    fault = faults.not_allocated(allocation["why"]) if allocation["why"] else ENDS.get(allocation["end"])
+    return fault or faults.CANCELLED_IN_QUEUE, not fault
 
 
 def with_nodes(launch, shares):
@@ -48,12 +53,9 @@ def main():
     launch = json.loads(files.read("launch.json").decode())
     ranks = sum(share["ranks"] for share in json.loads(files.read("job.json").decode())["placement"]["shares"])
     allocation = wait()
-    if allocation is None:
-        record(launch, ranks, True, faults.ENDED_IN_QUEUE)
-        return 0
-    if "shares" not in allocation:
-        fault = faults.not_allocated(allocation["why"]) if allocation["why"] else ENDS.get(allocation["end"])
-        record(launch, ranks, not fault, fault or faults.CANCELLED_IN_QUEUE)
+    if allocation is None or "shares" not in allocation:
+        fault, stopped = ending(allocation)
+        result.write(files.write, launch["format"], ranks, fault, stopped)
         return 0
     files.write_json("launch.json", with_nodes(launch, allocation["shares"]))
     os.execvp(sys.executable, [sys.executable, os.path.join(PROGRAMS, "job_supervisor.py")])

@@ -1,8 +1,9 @@
-"""Determines from outside whether a rank makes progress, by what the kernel counts for its processes and threads; proc(5).
+"""Determines from outside whether a rank makes progress, by what the kernel counts for its processes and threads;
+proc(5).
 
-A rank in a collective operation is silent as well, and the threads of its communication library never rest: they negotiate every
-millisecond. They are recognized by their pattern. A sample costs the training nothing (docs/development/decisions/hangs.md has
-the figures)."""
+A rank in a collective operation is silent as well, and the threads of its communication library never rest: they
+negotiate every millisecond. They are recognized by their pattern. A sample costs the training nothing
+(docs/development/decisions/hangs.md has the figures)."""
 import contextlib
 import os
 import shutil
@@ -17,15 +18,18 @@ TICK = os.sysconf("SC_CLK_TCK")  # in a second
 LEAST = 0.001  # of a core: a thread that sleeps, or is stuck in the kernel, uses less
 POLLING = 0.1  # of a core: a first thread that sleeps for 1 ms again and again takes less; measured up to 0.05
 POLLS = 100  # wake-ups per second of such a thread, at least
-IN_KERNEL = 0.4  # share of its time: a first thread that waits for an operation yields repeatedly (PyTorch); measured 0.62 to 0.65 in
+# share of its time: a first thread that waits for an operation yields repeatedly (PyTorch); measured 0.62 to 0.65 in
 # the kernel, and below 0.02 for one that computes
+IN_KERNEL = 0.4
 QUIET_IO = 64 << 10  # bytes read and written per second; a thread above that is working
 QUIET_FAULTS = 200  # pages per second; the same for memory
 LIBRARY = 0.6  # of a core: more than the library's own threads take while they are idle; measured up to 0.36
-SHORT = 0.02  # of a core, if one of those threads spins: more is the program's own work, even if the thread or process that did it has
-# ended since
+# of a core, if one of those threads spins: more is the program's own work, even if the thread or process that did it
+# has ended since
+SHORT = 0.02
 ROUNDED = 6  # ticks by which a process and its threads may differ
-MAX_DELAY = 10  # seconds by which a sample may be late; after more, this process itself was suspended and the sample is void
+# seconds by which a sample may be late; after more, this process itself was suspended and the sample is void
+MAX_DELAY = 10
 GPU_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
 GPU_TIME = 20  # seconds that it may take
 
@@ -85,8 +89,9 @@ class Sample:
 
 
 class Activity:
-    """Tracks since when a rank has made no progress. `limit`: the idle time-out in seconds; `spins`: whether one of the library's threads
-    waits for the other ranks without ever sleeping; `start`: starts a child, as `subprocess.Popen`."""
+    """Tracks since when a rank has made no progress. `limit`: the idle time-out in seconds; `spins`: whether one of the
+    library's threads waits for the other ranks without ever sleeping; `start`: starts a child, as
+    `subprocess.Popen`."""
 
     def __init__(self, limit, spins, start=subprocess.Popen):
         self.limit, self.spins = limit, spins
@@ -135,8 +140,8 @@ def judge(before, after, seconds, spins):
     used = {thread: count - before.others.get(thread, 0) for thread, count in after.others.items()}
     rest = after.total - before.total - first
     if spins:
-        # one of the library's threads waits for the other ranks all the time, and all others rest: if the busiest one were the program's,
-        # the library's would be among the others
+        # one of the library's threads waits for the other ranks all the time, and all others rest: if the busiest one
+        # were the program's, the library's would be among the others
         busiest = max(used.values(), default=0)
         idle = sum(used.values()) - busiest <= passed * LEAST + 1 and rest - busiest <= passed * SHORT + ROUNDED
     else:
@@ -162,7 +167,8 @@ class Gpus:
         if self.child is None and self.there:
             with contextlib.suppress(OSError):
                 self.asked = time.monotonic()
-                self.child = self.start(GPU_QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                self.child = self.start(GPU_QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL)
         elif self.child and time.monotonic() - self.asked > GPU_TIME:
             self.child.kill()
         return answer

@@ -1,5 +1,5 @@
-"""One attempt at a job: the launcher, from its start until nothing is left of it, whether its ranks have started, and what the nodes
-reported at its end. job_supervisor.py decides with job_state.py when it begins and ends."""
+"""One attempt at a job: the launcher, from its start until nothing is left of it, whether its ranks have started, and
+what the nodes reported at its end. job_supervisor.py decides with job_state.py when it begins and ends."""
 import json
 import os
 import re
@@ -22,11 +22,12 @@ import workers
 HERE = os.path.dirname(os.path.abspath(__file__))
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
-# those of a process of the login (process/main.sh) or of a step of Slurm: a launcher passes its environment on to the ranks of other nodes. Ranks of this node
-# read them in `process.json`
+# those of a process of the login (process/main.sh) or of a step of Slurm: a launcher passes its environment on to the
+# ranks of other nodes. Ranks of this node read them in `process.json`
 OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
 INHERITED = "inherited.json"  # the environment of which the launcher gets a part only (rank_supervisor.py)
-NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")  # keeps the GPUs of this node from this container (runtime/docker/request.rs)
+# keeps the GPUs of this node from this container (runtime/docker/request.rs)
+NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")
 
 
 def of_this_node(launch):
@@ -35,8 +36,9 @@ def of_this_node(launch):
 
 
 class Position:
-    """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there. `node` is the
-    launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has what both return."""
+    """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there.
+    `node` is the launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has
+    what both return."""
 
     def __init__(self, places, node, index=0, local_rank=0):
         self.places, self.node, self.index, self.local_rank = places, node, index, local_rank
@@ -101,7 +103,8 @@ class StartCheck:
         self.places = [place for place in self.places if place["node"] in nodes]
 
     def query(self):
-        """Queries the nodes if it is time to. Does not wait; `missing` has the nodes where ranks are known to be missing, as text."""
+        """Queries the nodes if it is time to. Does not wait; `missing` has the nodes where ranks are known to be
+        missing, as text."""
         if self.places and time.monotonic() > self.next and not (self.thread and self.thread.is_alive()):
             self.next = time.monotonic() + self.limit
             self.thread = threading.Thread(target=self.poll, daemon=True)
@@ -137,8 +140,8 @@ class StartCheck:
 
 
 class Launcher:
-    """What starts the ranks: one process for all nodes, or one on each. Its `code` is the exit code of the first that failed, else 0
-    when all have ended, and None until then."""
+    """What starts the ranks: one process for all nodes, or one on each. Its `code` is the exit code of the first that
+    failed, else 0 when all have ended, and None until then."""
 
     def __init__(self, launch, log, children, nodes):
         self.launch, self.children, self.nodes = launch, children, nodes
@@ -181,8 +184,8 @@ class Launcher:
         if self.launch["start"] == "central":
             argv = [Position(places, here).text(part) for part in self.launch["launcher"]]
             env.update(node_launcher.own_variables(self.launch["reads"]))
-            yield self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      start_new_session=True, bufsize=0)
+            yield self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
             return
         for index, place in enumerate(places):
             request = json.dumps(self.request(places, index, env)).encode() + b"\n"
@@ -191,8 +194,8 @@ class Launcher:
                 process = self.children.start(["python3", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                               stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
             else:
-                process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE, subprocess.PIPE,
-                                         stderr=subprocess.STDOUT, start_new_session=True)
+                process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE,
+                                         subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
             try:
                 process.stdin.write(request)
                 process.stdin.close()
@@ -203,11 +206,14 @@ class Launcher:
     def request(self, places, index, env):
         """Returns the request to a node (node_launcher.py)."""
         at = Position(places, self.launch["node"], index)
-        request = {"env": {name: value for name, value in env.items() if name not in OF_NODE}, "reads": self.launch["reads"],
-                   "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"], "variables": None}
+        request = {"env": {name: value for name, value in env.items() if name not in OF_NODE},
+                   "reads": self.launch["reads"],
+                   "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"],
+                   "variables": None}
         if self.launch["start"] == "per-rank":
             positions = [Position(places, self.launch["node"], index, local) for local in range(places[index]["ranks"])]
-            request["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()} for at in positions]
+            request["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()}
+                                    for at in positions]
         return request
 
     def listen(self, seconds):
@@ -253,8 +259,8 @@ class Launcher:
 
 
 def outcome(report, places, node, since=0):
-    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node. Ranks that ended before `since` are left
-    out: the launcher has replaced them."""
+    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node. Ranks that ended
+    before `since` are left out: the launcher has replaced them."""
     took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
     others = [place["node"] for place in places if place["node"] != node]
 
@@ -268,13 +274,15 @@ def outcome(report, places, node, since=0):
         "hung": all_of("hung"),
         "lost": all_of("lost"),
         "silent": [name for name in others if name not in report.ends],
-        "silence": {name: words for name, words in dict(report.silent).items() if name in others and name not in report.ends},
+        "silence": {name: words for name, words in dict(report.silent).items() if name in others
+                    and name not in report.ends},
     }
 
 
 class Attempt:
-    """One start of the launcher, until nothing is left of it. `driver`: keeps the ranks; `changed`: whether nodes leave or join; `failed`:
-    exit codes of ranks that failed, and that the driver does not replace; `outcome`: what the nodes reported at its end."""
+    """One start of the launcher, until nothing is left of it. `driver`: keeps the ranks; `changed`: whether nodes leave
+    or join; `failed`: exit codes of ranks that failed, and that the driver does not replace; `outcome`: what the nodes
+    reported at its end."""
 
     def __init__(self, launcher, driver):
         self.launcher, self.driver, self.changed, self.failed, self.outcome = launcher, driver, False, [], None

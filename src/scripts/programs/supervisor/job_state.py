@@ -1,6 +1,7 @@
-"""What the job supervisor does about its job, as a state machine: an observation comes in, a new state and actions come out. It knows no
-clock, no process and no node; job_supervisor.py makes the observations and performs the actions. Times are in seconds by one clock. A
-launcher may start ranks as often as it likes: only what ends an attempt is decided here."""
+"""What the job supervisor does about its job, as a state machine: an observation comes in, a new state and actions come
+out. It knows no clock, no process and no node; job_supervisor.py makes the observations and performs the actions. Times
+are in seconds by one clock. A launcher may start ranks as often as it likes: only what ends an attempt is decided
+here."""
 import collections
 import signal
 
@@ -10,7 +11,16 @@ BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this contai
 TIME_LIMIT = signal.SIGUSR2  # what Slurm sends some time before the end of the allocation (runtime/slurm.rs)
 # in the place of the signal with which Slurm takes the allocation away
 PREEMPTED, NODE_LOST = signal.SIGRTMIN, signal.SIGRTMIN + 1
-FAULTS = {BY_ENGINE: faults.CONTAINER_STOPPED, TIME_LIMIT: faults.TIME_LIMIT, PREEMPTED: faults.PREEMPTED, NODE_LOST: faults.NODE_FAILED}
+FAULTS = {BY_ENGINE: faults.CONTAINER_STOPPED, TIME_LIMIT: faults.TIME_LIMIT, PREEMPTED: faults.PREEMPTED,
+          NODE_LOST: faults.NODE_FAILED}
+
+# What the nodes of a job are to Slurm.
+OUTSIDE = "outside"  # no allocation, or one whose end hvdctl itself has requested
+HELD = "held"  # an allocation
+TAKEN = "taken"  # an allocation that Slurm takes away
+# what Slurm says of a job whose allocation it takes away; it also completes one that was cancelled
+REASONS = {"PREEMPTED": PREEMPTED, "TIMEOUT": TIME_LIMIT, "NODE_FAIL": NODE_LOST, "CANCELLED": signal.SIGTERM,
+           "COMPLETING": signal.SIGTERM}
 
 # Why an attempt ends.
 EXITED = "exited"  # the launcher has exited
@@ -20,8 +30,8 @@ SHORTAGE = "shortage"  # an elastic job has waited for more ranks for too long
 REQUESTED = "requested"  # the user has requested the end
 CHANGED = "changed"  # a node leaves or joins an elastic job
 
-# `grace`, `after_failure`: grace periods of the ranks in seconds; `restarts`: how often a failed job is restarted; `elastic`: None for a
-# job that is not.
+# `grace`, `after_failure`: grace periods of the ranks in seconds; `restarts`: how often a failed job is restarted;
+# `elastic`: None for a job that is not.
 Limits = collections.namedtuple("Limits", "grace after_failure restarts elastic")
 # `timeout`: for how many seconds an elastic job waits for that many ranks.
 Elastic = collections.namedtuple("Elastic", "min_ranks timeout")
@@ -37,13 +47,13 @@ Starting = collections.namedtuple("Starting", "failures result")
 # `stopped`: whether its end was requested.
 Ended = collections.namedtuple("Ended", "result stopped")
 
-# The observations. `signals`: those that requested the end, in order; `code`: the launcher's exit code, None while it runs; `failed`: the
-# exit codes of ranks that failed; `missing`: the fault if ranks have not started in time; `waited`: for how many seconds the ranks that were
-# kept have waited for others.
+# The observations. `signals`: those that requested the end, in order; `code`: the launcher's exit code, None while it
+# runs; `failed`: the exit codes of ranks that failed; `missing`: the fault if ranks have not started in time; `waited`:
+# for how many seconds the ranks that were kept have waited for others.
 Attempt = collections.namedtuple("Attempt", "signals code failed changed missing waited")
-# The attempt has ended on all nodes. `outcome`: what they reported, with a `reason` (faults.py) if the launcher has ended the job for a reason of its
-# own; `ranks`: how many it had; `pause`: that before another one; `kept`:
-# whether its launcher was to keep the ranks, and may be started again to do that.
+# The attempt has ended on all nodes. `outcome`: what they reported, with a `reason` (faults.py) if the launcher has
+# ended the job for a reason of its own; `ranks`: how many it had; `pause`: that before another one; `kept`: whether its
+# launcher was to keep the ranks, and may be started again to do that.
 Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause kept")
 Request = collections.namedtuple("Request", "signals")  # of the end, between two attempts
 Tick = collections.namedtuple("Tick", "now")
@@ -56,8 +66,11 @@ END_ATTEMPT = "end attempt"  # end it on all nodes; argument: whether there may 
 CLEAN = "clean"  # remove what was kept for another attempt
 RECORD_ATTEMPT = "record attempt"  # record one that failed; arguments: its result, seconds before the next one
 CHOOSE_NODES = "choose nodes"  # use the nodes that answer
-RECORD_CHANGE = "record change"  # record which nodes left and joined; arguments: why they were silent, seconds to wait for others
+# record which nodes left and joined; arguments: why they were silent, seconds to wait for others
+RECORD_CHANGE = "record change"
 RECORD_LOSS = "record loss"  # record that the launcher that was to keep the ranks has exited; argument: its exit code
+LEAVE = "leave"  # leave everything to Slurm, which starts the job again: it keeps its files and has no result
+NOTE_REASON = "note reason"  # let this signal be the first that requested the end
 
 
 def fault_of(signals):
@@ -84,9 +97,11 @@ def grace_period(signals, changed, limits):
 
 
 def succeeded(result, ranks):
-    """Whether an attempt needs no other one, as record/result.rs decides it. A launcher's exit code alone does not say so: mpirun of Open
-    MPI 5 ends with 0 when it has lost a node, and a horovodrun that is ended because a rank has failed may, too."""
-    return result["launcher"] == 0 and len(result["exits"]) == ranks > 0 and all(one["code"] == 0 for one in result["exits"])
+    """Whether an attempt needs no other one, as record/result.rs decides it. A launcher's exit code alone does not say
+    so: mpirun of Open MPI 5 ends with 0 when it has lost a node, and a horovodrun that is ended because a rank has
+    failed may, too."""
+    codes = [one["code"] for one in result["exits"]]
+    return result["launcher"] == 0 and len(codes) == ranks > 0 and not any(codes)
 
 
 def exit_code(result, stopped, ranks):
@@ -126,7 +141,8 @@ def follow(state, observed, limits):
     if found is None:
         return state, []
     why, fault = found
-    may_restart = bool((limits.elastic or state.failures < limits.restarts) and not observed.signals and why != SHORTAGE)
+    may_restart = bool((limits.elastic or state.failures < limits.restarts) and not observed.signals
+                       and why != SHORTAGE)
     return Ending(state.failures, why, fault, observed.changed, may_restart), [(END_ATTEMPT, may_restart)]
 
 
@@ -209,6 +225,22 @@ RULES = {
 }
 
 
+def depends_on_slurm(allocation, signals):
+    """Whether Slurm may be the reason when a job is asked to end, or ranks have failed."""
+    return allocation == HELD and signals[:1] != [TIME_LIMIT]
+
+
+def follow_slurm(slurm, signals):
+    """Returns what an allocation is after Slurm has said in which state its job is, and the actions that this asks for.
+    Slurm itself ends what it has on the nodes of one that it takes away."""
+    if slurm == "REQUEUED":
+        return TAKEN, [(LEAVE,)]
+    if slurm in REASONS:
+        return TAKEN, [(NOTE_REASON, REASONS[slurm])]
+    return OUTSIDE if signals else HELD, []
+
+
 def decide(state, observed, limits):
-    """Returns the state after an observation, and the actions that it asks for. A state has no other observations than those above."""
+    """Returns the state after an observation, and the actions that it asks for. A state has no other observations than
+    those above."""
     return RULES[type(state), type(observed)](state, observed, limits)

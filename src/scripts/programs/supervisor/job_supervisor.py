@@ -1,16 +1,18 @@
-"""The job supervisor, the main process of hmaster. It starts the launcher and logs its output on this node. When the launcher has
-ended, a rank has failed, or the end is requested (SIGTERM; a second one: no grace period), it ends what is left of the job on every
-node and records the result. So a job needs neither a terminal nor the operator's machine to end.
+"""The job supervisor, the main process of hmaster. It starts the launcher and logs its output on this node. When the
+launcher has ended, a rank has failed, or the end is requested (SIGTERM; a second one: no grace period), it ends what is
+left of the job on every node and records the result. So a job needs neither a terminal nor the operator's machine to
+end.
 
-If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine), the end was not requested through hvdctl, and
-the job has failed.
+If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine), the end was not requested
+through hvdctl, and the job has failed.
 
-A failed job is restarted if that was requested, on the nodes that answer; attempts.json has the failed attempts. An elastic job is
-restarted whenever a node leaves or joins (membership.py), unless its launcher keeps the ranks that are left (in_place.py); members.json
-has its nodes and those changes. joining.json has nodes that `hvdctl up` adds to it.
+A failed job is restarted if that was requested, on the nodes that answer; attempts.json has the failed attempts. An
+elastic job is restarted whenever a node leaves or joins (membership.py), unless its launcher keeps the ranks that are
+left (in_place.py); members.json has its nodes and those changes. joining.json has nodes that `hvdctl up` adds to it.
 
-job_state.py decides what is done about the job; this file observes it and acts, attempt.py has one start of its launcher. launch.json in
-its directory describes what to start and how (launch/description.rs). This program knows no launcher by name."""
+job_state.py decides what is done about the job; this file observes it and acts, attempt.py has one start of its
+launcher. launch.json in its directory describes what to start and how (launch/description.rs). This program knows no
+launcher by name."""
 import functools
 import json
 import os
@@ -31,16 +33,15 @@ import membership  # noqa: E402
 import outside  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
+import result  # noqa: E402
 import roster  # noqa: E402
 import workers  # noqa: E402
 from attempt import Attempt, Launcher, StartCheck, of_this_node, outcome  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
-# what Slurm says of a job whose allocation it takes away; it also completes one that was cancelled
-TAKEN = {"PREEMPTED": job_state.PREEMPTED, "TIMEOUT": job_state.TIME_LIMIT, "NODE_FAIL": job_state.NODE_LOST,
-         "CANCELLED": signal.SIGTERM, "COMPLETING": signal.SIGTERM}
-LONGEST_PAUSE = 300  # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
+# seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
+LONGEST_PAUSE = 300
 
 
 def pause_before(number, first):
@@ -49,7 +50,8 @@ def pause_before(number, first):
 
 
 def deallocated():
-    """The state in which the cluster's own Slurm has ended the allocation (slurm/nodes/agent.py); empty if it has not."""
+    """The state in which the cluster's queue has ended the allocation (slurm/nodes/agent.py); empty if it has
+    not."""
     try:
         return files.read("deallocated").decode(errors="replace").strip()
     except OSError:
@@ -58,20 +60,23 @@ def deallocated():
 
 class JobSupervisor:
     """A job from its first attempt to its result."""
-    in_allocation = is_taken = False  # whether its nodes are an allocation of Slurm, and whether that is taken away
+    allocation = job_state.OUTSIDE
 
     def __init__(self, launch):
         self.launch, self.children = launch, processes.Children()
         self.signals = []  # that requested the end of this job, in order
-        for number in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE] + [job_state.TIME_LIMIT] * bool(launch.get("slurm")):
+        requests = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE]
+        for number in requests + [job_state.TIME_LIMIT] * bool(launch.get("slurm")):
             signal.signal(number, lambda number, _frame: self.signals.append(number))
-        self.in_allocation = launch.get("slurm") or launch.get("queued")
+        if launch.get("slurm") or launch.get("queued"):
+            self.allocation = job_state.HELD
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
         here = {name: launch[name] for name in ("node", "address", "ranks")}
         self.roster = roster.Roster([place for place in [here] + launch["workers"] if place["ranks"]], launch["node"])
         self.state = job_state.Running(failures=0)
         self.attempt = None  # the current one
-        self.starts = int(allocation.restarts()) if self.in_allocation else 0  # how often the launcher was started
+        # how often the launcher was started
+        self.starts = 0 if self.allocation == job_state.OUTSIDE else int(allocation.restarts())
         self.attempts = []  # the results of those that failed
         self.outside = []  # files that are outside the mounts
         self.losses = []  # when a launcher that kept the ranks has ended by itself
@@ -88,7 +93,8 @@ class JobSupervisor:
             hosts.write(self.launch["names"])
         except OSError as error:
             lines = frames.Lines(self.log, b"l")
-            lines.take(("cannot write the nodes' names to %s: %s\n" % (hosts.PATH, error.strerror)).encode(errors="replace"))
+            text = "cannot write the nodes' names to %s: %s\n" % (hosts.PATH, error.strerror)
+            lines.take(text.encode(errors="replace"))
             lines.end()
 
     def run(self):
@@ -97,7 +103,8 @@ class JobSupervisor:
         if self.membership:
             self.write_members()
         self.start()
-        observe = {job_state.Running: self.observe_attempt, job_state.Ending: self.observe_end, job_state.Pausing: self.observe_pause,
+        observe = {job_state.Running: self.observe_attempt, job_state.Ending: self.observe_end,
+                   job_state.Pausing: self.observe_pause,
                    job_state.Regrouping: self.observe_nodes, job_state.Starting: self.observe_requests}
         perform = {job_state.START: self.start, job_state.END_ATTEMPT: self.end_attempt, job_state.CLEAN: self.clean,
                    job_state.RECORD_ATTEMPT: self.record_attempt, job_state.CHOOSE_NODES: self.choose_nodes,
@@ -117,42 +124,44 @@ class JobSupervisor:
         return self.finish(*self.state)
 
     def follow_allocation(self):
-        """When the job is asked to end, or ranks have failed, finds out whether that is because Slurm takes the allocation away: that is
-        why the job ends then, and Slurm itself ends what it has on the nodes."""
-        if not self.in_allocation or self.is_taken or self.signals[:1] == [job_state.TIME_LIMIT]:
+        """When the job is asked to end, or ranks have failed, finds out whether that is because Slurm takes the
+        allocation away."""
+        if not job_state.depends_on_slurm(self.allocation, self.signals):
             return
-        state = allocation.state() if self.launch.get("slurm") else deallocated()
-        reason = TAKEN.get(state)
-        if state == "REQUEUED":
-            # Slurm ends everything that is left, and starts the job again: it keeps its files and has no result
-            self.nodes.disconnect_all()
-            os._exit(128 + signal.SIGTERM)
-        if reason:
-            self.is_taken, self.signals[:1] = True, [reason]
-        elif self.signals:
-            self.in_allocation = False  # hvdctl itself has asked
+        slurm = allocation.state() if self.launch.get("slurm") else deallocated()
+        self.allocation, actions = job_state.follow_slurm(slurm, self.signals)
+        perform = {job_state.LEAVE: self.leave, job_state.NOTE_REASON: self.note_reason}
+        for action, *arguments in actions:
+            perform[action](*arguments)
+
+    def leave(self):
+        self.nodes.disconnect_all()
+        os._exit(128 + signal.SIGTERM)
+
+    def note_reason(self, reason):
+        self.signals[:1] = [reason]
 
     def ranks(self):
         """The number of ranks of the current attempt."""
         return roster.ranks(self.roster.assigned)
 
-    def record(self, result, stopped):
+    def record(self, outcome, stopped):
         """Records the result, once: room on the disk was reserved for one."""
         if not self.is_recorded:
-            launcher = None if stopped else result["launcher"]
-            ended = dict(result, ended=time.time(), launcher=launcher, stopped=stopped, ranks=self.ranks(), outside=self.outside)
-            files.write_json("result.json", dict(format=self.launch["format"], **ended))
+            outcome = dict(outcome, outside=self.outside)
+            fault, launcher = outcome.pop("reason", None), outcome.pop("launcher")
+            result.write(files.write, self.launch["format"], self.ranks(), fault, stopped, launcher, **outcome)
         self.is_recorded = True
 
-    def finish(self, result, stopped):
+    def finish(self, outcome, stopped):
         """Ends what is left, and records the result. Returns the exit code of this process."""
         if self.launch["own_workers"]:
             self.nodes.end_all()
-        self.record(result, stopped)
+        self.record(outcome, stopped)
         # a rank that waits in the kernel may keep this container alive; do not wait for it
         self.log.write(b"d", [b""])
         self.nodes.disconnect_all()
-        return job_state.exit_code(result, stopped, self.ranks())
+        return job_state.exit_code(outcome, stopped, self.ranks())
 
     def start(self):
         """Starts the launcher."""
@@ -176,12 +185,14 @@ class JobSupervisor:
         missing = ", ".join(attempt.check.missing.values())
         missing = missing and faults.not_started(self.launch["start_timeout"], missing)
         waited = attempt.driver.waited() if attempt.driver else 0
-        if self.is_taken:
+        if self.allocation == job_state.TAKEN:
             return job_state.Attempt(self.signals[:], None, [], False, None, 0)
-        return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing, waited)
+        return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing,
+                                 waited)
 
     def follow_launcher(self):
-        """Waits a moment for the launcher, and checks its ranks and nodes: it would wait forever for ranks that never start."""
+        """Waits a moment for the launcher, and checks its ranks and nodes: it would wait forever for ranks that never
+        start."""
         self.attempt.launcher.listen(0.2)
         if time.monotonic() > self.attempt.connected + min(self.launch["keep_alive"] + 5, RECONNECT):
             self.nodes.connect()
@@ -197,7 +208,8 @@ class JobSupervisor:
             self.attempt.check.query()
 
     def follow_nodes(self):
-        """Lets the driver use the nodes that can take part. Without one that keeps the ranks, a change ends the attempt."""
+        """Lets the driver use the nodes that can take part. Without one that keeps the ranks, a change ends the
+        attempt."""
         self.membership.query()
         driver = self.attempt.driver
         if driver:
@@ -237,8 +249,8 @@ class JobSupervisor:
                 check.missing.pop(place["node"], None)
 
     def replaces(self, node, reason):
-        """Whether the job goes on in place when ranks of a node have failed: not if it has failed too often and is the launcher's, which
-        the driver always uses, or if there are too few ranks without it."""
+        """Whether the job goes on in place when ranks of a node have failed: not if it has failed too often and is the
+        launcher's, which the driver always uses, or if there are too few ranks without it."""
         driver = self.attempt.driver
         if not self.attempt.keeps_ranks():
             return False
@@ -262,8 +274,9 @@ class JobSupervisor:
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
         reap.forget(again)
         # a node that was lost since the driver assigned its ranks is known to be silent
-        self.attempt.outcome = outcome(report, self.roster.assigned, self.launch["node"], driver.assigned if driver else 0)
-        if self.is_taken:
+        self.attempt.outcome = outcome(report, self.roster.assigned, self.launch["node"],
+                                       driver.assigned if driver else 0)
+        if self.allocation == job_state.TAKEN:
             self.attempt.outcome.update(silent=[], silence={})
         error = driver and driver.error()
         if error:
@@ -276,8 +289,8 @@ class JobSupervisor:
         pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
         is_frequent = roster.are_too_many(self.losses, time.monotonic())
         kept = attempt.keeps_ranks() and not is_frequent and "reason" not in attempt.outcome
-        return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.outcome,
-                                self.ranks(), pause, kept)
+        return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:],
+                                attempt.outcome, self.ranks(), pause, kept)
 
     def observe_requests(self):
         return job_state.Request(self.signals[:]) if self.signals else job_state.Tick(time.monotonic())
@@ -317,7 +330,8 @@ class JobSupervisor:
         return bool(answers or self.signals)
 
     def reap_everywhere(self, report, again):
-        """Ends the ranks of all nodes at once. If there is no other attempt, notes which files are outside the mounts."""
+        """Ends the ranks of all nodes at once. If there is no other attempt, notes which files are outside the
+        mounts."""
         urgent = job_state.is_urgent(self.signals)
         grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits)
         everywhere, waits, threads = self.start_reaping(grace, report, again)
@@ -337,8 +351,8 @@ class JobSupervisor:
             self.outside = outside.of_nodes(dict(report.outside, **{self.launch["node"]: here}))
 
     def start_reaping(self, grace, report, again):
-        """Starts a thread per node that ends its ranks. Returns the event that lets the nodes end the rest, and for each the event that
-        says that its ranks have ended, and its thread."""
+        """Starts a thread per node that ends its ranks. Returns the event that lets the nodes end the rest, and for
+        each the event that says that its ranks have ended, and its thread."""
         everywhere = threading.Event()
 
         def here(ended):
@@ -350,21 +364,23 @@ class JobSupervisor:
         reached = [worker for worker in self.launch["workers"] if not again or worker in self.roster.assigned]
         work = [functools.partial(elsewhere, worker) for worker in reached] + [here]
         waits = [threading.Event() for _ in work]
-        threads = [threading.Thread(target=one, kwargs={"ended": ended}, daemon=True) for one, ended in zip(work, waits)]
+        threads = [threading.Thread(target=one, kwargs={"ended": ended}, daemon=True)
+                   for one, ended in zip(work, waits)]
         for thread in threads:
             thread.start()
         return everywhere, waits, threads
 
-    def record_attempt(self, result, pause):
+    def record_attempt(self, outcome, pause):
         """Records an attempt that failed."""
-        self.attempts.append(dict(result, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))
+        self.attempts.append(dict(outcome, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))
         try:
             files.write_json("attempts.json", self.attempts)
         except OSError:
             pass  # a full disk is no reason to give up
         shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.roster.assigned]
         number = len(self.attempts) + 1
-        self.note({"failed": result, "shares": shares, "attempt": number, "attempts": self.launch["restarts"] + 1, "pause": pause})
+        self.note({"failed": outcome, "shares": shares, "attempt": number, "attempts": self.launch["restarts"] + 1,
+                   "pause": pause})
 
     def clean(self):
         """Removes what was kept for another attempt, on all nodes."""
@@ -389,8 +405,8 @@ class JobSupervisor:
         self.note({"lost_driver": code})
 
     def record_change(self, reasons, waits, kept=None):
-        """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too few; `kept`: where ranks
-        take part, if the other ones are kept."""
+        """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too
+        few; `kept`: where ranks take part, if the other ones are kept."""
         left, joined = self.roster.record(self.roster.running() if kept is None else kept, reasons)
         change = {"left": left, "joined": joined, "ranks": roster.ranks(self.roster.recorded),
                   "wanted": roster.ranks(self.roster.places), "waits": waits, "kept": kept is not None}
@@ -420,8 +436,8 @@ def main():
     try:
         if of_process:
             files.write_json("process.json", of_process)
-        with files.create("result.json") as result:
-            frames.reserve(result.fileno())
+        with files.create(result.NAME) as file:
+            frames.reserve(file.fileno())
     except OSError:
         pass
     code = supervisor.run()

@@ -1,5 +1,6 @@
-"""Determines from outside whether a rank communicates with others: whether its processes have TCP connections to them, by what the
-kernel lists; proc(5). A rank without the variables of its library believes that it is alone, and trains by itself."""
+"""Determines from outside whether a rank communicates with others: whether its processes have TCP connections to them,
+by what the kernel lists; proc(5). A rank without the variables of its library believes that it is alone, and trains by
+itself."""
 import contextlib
 import ipaddress
 import os
@@ -11,7 +12,8 @@ from processes import all_processes, descendants  # noqa: E402
 
 LOOKS = 4  # times that a rank's connections are looked for: most stay, some libraries connect for a moment only
 ESTABLISHED = "01"
-WEB = (80, 443)  # ports of services outside of the cluster; connections to others count, as those of ranks may have any port
+# ports of services outside of the cluster; connections to others count, as those of ranks may have any port
+WEB = (80, 443)
 
 
 def endpoint(text):
@@ -49,7 +51,8 @@ def connections(numbers):
 
 
 def is_other(here, there):
-    """Whether a connection may lead to another rank, given the own ends of all: not to another process of this rank, or to the web."""
+    """Whether a connection may lead to another rank, given the own ends of all: not to another process of this rank, or
+    to the web."""
     return there not in here and not (there[1] in WEB and there[0].is_global)
 
 

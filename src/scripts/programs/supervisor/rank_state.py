@@ -1,6 +1,7 @@
-"""What the supervisor of one rank does about its program, as a state machine: an observation comes in, a new state and actions come out.
-It knows no clock, no process and no node; rank_supervisor.py makes the observations and performs the actions. Times are in seconds by
-one clock. A state belongs to one start of a program, not to a job or to a rank's number."""
+"""What the supervisor of one rank does about its program, as a state machine: an observation comes in, a new state and
+actions come out. It knows no clock, no process and no node; rank_supervisor.py makes the observations and performs the
+actions. Times are in seconds by one clock. A state belongs to one start of a program, not to a job or to a rank's
+number."""
 import collections
 import signal
 
@@ -14,7 +15,8 @@ REQUEST = "request"  # a signal, or the launcher is gone
 IDLE = "idle"  # it has waited for other ranks for too long
 TOO_LATE = "too late"  # it was requested, but the program had exited before
 
-# The limits in seconds: the grace period; that without progress (None: no limit); that for a stopped program (0: no limit).
+# The limits in seconds: the grace period; that without progress (None: no limit); that for a stopped program (0: no
+# limit).
 Limits = collections.namedtuple("Limits", "grace idle stall")
 
 # The states. `hung`: for how many seconds the program was stopped, if that is why it ends, or others did; else None.
@@ -23,12 +25,14 @@ Running = collections.namedtuple("Running", "hung")
 Asked = collections.namedtuple("Asked", "since why trap hung")
 # It has exited after that, and what is left of its process group gets the rest of the grace period.
 Exited = collections.namedtuple("Exited", "since why code hung")
-# `code` as Popen has it (negative: a signal); `asked`: whether it ended because it was asked to, and not by a failure of its own.
+# `code` as Popen has it (negative: a signal); `asked`: whether it ended because it was asked to, and not by a failure
+# of its own.
 Ended = collections.namedtuple("Ended", "code asked hung")
 
-# The observations. `exited`: whether it has exited, although its exit has not been observed yet; `stopped` and `quiet`: for how many
-# seconds it has been stopped, and has made no progress.
-Request = collections.namedtuple("Request", "now exited stopped quiet")  # of the end, by a signal or because the launcher is gone
+# The observations. `exited`: whether it has exited, although its exit has not been observed yet; `stopped` and `quiet`:
+# for how many seconds it has been stopped, and has made no progress.
+# A request of the end, by a signal or because the launcher is gone.
+Request = collections.namedtuple("Request", "now exited stopped quiet")
 Sample = collections.namedtuple("Sample", "now exited stopped quiet")  # of what its processes do, once a second
 Exit = collections.namedtuple("Exit", "code")
 Group = collections.namedtuple("Group", "now alive")  # whether its process group still has processes
@@ -75,8 +79,8 @@ def fail(state, observed, _limits):
 
 def check_progress(state, observed, limits):
     actions = []
-    # other ranks wait for a stopped process in silence, and the library's own check is only made between two rounds with all ranks;
-    # 0, the default: a debugger may have stopped it, so that is only reported
+    # other ranks wait for a stopped process in silence, and the library's own check is only made between two rounds
+    # with all ranks; 0, the default: a debugger may have stopped it, so that is only reported
     if 0 < limits.stall <= observed.stopped:
         state = Running(observed.stopped)
         actions.append((SIGNAL_GROUP, signal.SIGKILL))
@@ -132,10 +136,12 @@ def decide(state, observed, limits):
 
 
 def answer(code, asked_by_reaper, lost_launcher, grace):
-    """The exit code that the shim passes on to the launcher, and the seconds for which it keeps it: the reaper requests the end of all
-    ranks, each has its grace period, and a launcher that sees one of them end would end its daemons under the others."""
+    """The exit code that the shim passes on to the launcher, and the seconds for which it keeps it: the reaper requests
+    the end of all ranks, each has its grace period, and a launcher that sees one of them end would end its daemons
+    under the others."""
     if lost_launcher:
-        # without its launcher the shim has no exit code to report; a rank that ended because the launcher was gone has not failed
+        # without its launcher the shim has no exit code to report; a rank that ended because the launcher was gone has
+        # not failed
         return 0, 0
     return code if code >= 0 else 128 - code, grace + ASKED_BY_REAPER if asked_by_reaper else 0
 

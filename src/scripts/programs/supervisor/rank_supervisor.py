@@ -1,13 +1,14 @@
-"""The supervisor of one rank: starts the program that the job's record names, and writes its output and how it ended into this node's
-log. The launcher only ever starts this file, so no argument of the user's command passes through a shell, and the output does not pass
-through the launcher.
+"""The supervisor of one rank: starts the program that the job's record names, and writes its output and how it ended
+into this node's log. The launcher only ever starts this file, so no argument of the user's command passes through a
+shell, and the output does not pass through the launcher.
 
-When the launcher goes away (a rank failed elsewhere, it was killed, the connection broke), the program is ended: not every launcher
-would do that. The launcher does not limit that time, because it can kill only the shim that it started.
+When the launcher goes away (a rank failed elsewhere, it was killed, the connection broke), the program is ended: not
+every launcher would do that. The launcher does not limit that time, because it can kill only the shim that it started.
 
 rank_state.py decides what is done about the program; this file observes it and acts.
 
-In its directory, launcher.json describes the launcher (launch/description.rs), job.json is the job's record, env.json the environment."""
+In its directory, launcher.json describes the launcher (launch/description.rs), job.json is the job's record, env.json
+the environment."""
 import contextlib
 import ctypes
 import errno
@@ -38,9 +39,12 @@ import waiting  # noqa: E402
 from here import HERE, PROGRAMS  # noqa: E402
 
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
-SHIM_DELAY = reap.AFTER_FAILURE + 6  # seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
-TERMINAL = {"TERM": "dumb", "PAGER": "cat"}  # variables of a program that writes to one: no colours, and nothing waits for a key
-WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count, "waits": files.is_flag}
+# seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
+SHIM_DELAY = reap.AFTER_FAILURE + 6
+# variables of a program that writes to one: no colours, and nothing waits for a key
+TERMINAL = {"TERM": "dumb", "PAGER": "cat"}
+WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count,
+         "waits": files.is_flag}
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
 
 
@@ -54,8 +58,8 @@ def first_number(names, environment):
 
 
 def oom_kills():
-    """How many processes the kernel has killed because memory ran out: of this container (control groups version 2 and 1), else of the
-    machine."""
+    """How many processes the kernel has killed because memory ran out: of this container (control groups version 2 and
+    1), else of the machine."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"):
         try:
             with open(path) as file:
@@ -68,8 +72,8 @@ def oom_kills():
 
 
 def set_limits(wanted):
-    """The inventory's limits, which PAM may have changed at the login; as far as this container may set them. A soft limit of open files
-    that the inventory does not set is the hard one."""
+    """The inventory's limits, which PAM may have changed at the login; as far as this container may set them. A soft
+    limit of open files that the inventory does not set is the hard one."""
     for name, limit in wanted.items():
         try:
             resource.setrlimit(getattr(resource, "RLIMIT_" + name.upper()), (limit["soft"], limit["hard"]))
@@ -80,13 +84,15 @@ def set_limits(wanted):
 
 
 def own_device(visible, local_rank):
-    """CUDA_VISIBLE_DEVICES of one rank, given that of all ranks of its node. CUDA uses only the first MIG device, so each rank gets one."""
+    """CUDA_VISIBLE_DEVICES of one rank, given that of all ranks of its node. CUDA uses only the first MIG device, so
+    each rank gets one."""
     names = visible.split(",")
     return names[local_rank % len(names)] if any(name.strip().startswith("MIG-") for name in names) else visible
 
 
 def program_environment(inherited, launcher, given):
-    """The program's environment: the launcher's, under what hvdctl sets for it, under the inventory's and the operator's own."""
+    """The program's environment: the launcher's, under what hvdctl sets for it, under the inventory's and the
+    operator's own."""
     env = dict(launcher["defaults"])
     env.update(inherited)
     env.update(launcher["environment"], HVDCTL_PROGRAM="1", PYTHONUNBUFFERED="1")
@@ -97,34 +103,39 @@ def program_environment(inherited, launcher, given):
 
 
 def idle_limit(job, size):
-    """Seconds without progress after which this rank is ended, or None if it is not. Checks that know more go first: the launcher's own,
-    and that for stopped programs."""
+    """Seconds without progress after which this rank is ended, or None if it is not. Checks that know more go first:
+    the launcher's own, and that for stopped programs."""
     return job["stall"] + job["idle_margin"] if job["stall"] and size > 1 else None
 
 
 def first_limit(limits):
-    """The shortest of these times in seconds that are set; None if there is none, or the kernel shows too little (CONFIG_PROC_CHILDREN)."""
+    """The shortest of these times in seconds that are set; None if there is none, or the kernel shows too little
+    (CONFIG_PROC_CHILDREN)."""
     limits = list(filter(None, limits))
     return min(limits) if limits and os.path.exists("/proc/self/task/%d/children" % os.getpid()) else None
 
 
 class World:
-    """What the job supervisor says about this rank while its launcher keeps it although nodes leave and join (in_place.py)."""
+    """What the job supervisor says about this rank while its launcher keeps it although nodes leave and join
+    (in_place.py)."""
 
     def __init__(self, local_rank):
-        self.local_rank, self.number = local_rank, 0
-        self.is_known, self.rank, self.size, self.waits = False, None, None, False
+        self.local_rank, self.said = local_rank, None  # said: WORLD
 
     def read(self):
         """Reads it again if there is something new. Returns whether there was."""
         with contextlib.suppress(OSError, ValueError):
             world = files.read_json("world.json", WORLD)
-            if str(world["attempt"]) != os.environ.get("HVDCTL_RESTART") or world["number"] <= self.number:
-                return False
-            self.number, self.is_known, self.size, self.waits = world["number"], True, world["size"], world["waits"]
-            self.rank = world["ranks"][self.local_rank] if self.local_rank < len(world["ranks"]) else None
-            return True
+            newest = self.said["number"] if self.said else 0
+            if str(world["attempt"]) == os.environ.get("HVDCTL_RESTART") and world["number"] > newest:
+                self.said = world
+                return True
         return False
+
+    def rank(self):
+        """The number of this rank; None if it has none."""
+        ranks = self.said["ranks"] if self.said else []
+        return ranks[self.local_rank] if self.local_rank < len(ranks) else None
 
 
 def describe_exit(code, asked, oom):
@@ -134,8 +145,9 @@ def describe_exit(code, asked, oom):
 
 
 class HangReports:
-    """What the launcher's library says about ranks that keep the others waiting, when it gives up: on the standard error of the rank
-    that coordinates, or of those that wait for the others to begin. launcher.json has the patterns."""
+    """What the launcher's library says about ranks that keep the others waiting, when it gives up: on the standard
+    error of the rank that coordinates, or of those that wait for the others to begin. launcher.json has the
+    patterns."""
 
     def __init__(self, log, launcher):
         self.log, self.init, self.missing = log, launcher["init"].encode(), []
@@ -163,14 +175,15 @@ class HangReports:
 
 
 class Program:
-    """The user's program, which leads a process group of its own. `terminal`: the ends of that which is its standard output, if any."""
+    """The user's program, which leads a process group of its own. `terminal`: the ends of that which is its standard
+    output, if any."""
 
     def __init__(self, argv, cwd, env, cpus, children, terminal):
         ours, theirs = terminal or (None, None)
         try:
             self.child = children.start(
-                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=theirs or subprocess.PIPE, stderr=subprocess.PIPE,
-                preexec_fn=lambda: self.lead(cpus), bufsize=0,
+                argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=theirs or subprocess.PIPE,
+                stderr=subprocess.PIPE, preexec_fn=lambda: self.lead(cpus), bufsize=0,
             )
         except BaseException:
             if terminal:
@@ -186,14 +199,16 @@ class Program:
 
     @staticmethod
     def lead(cpus):
-        """In the child: its cores, a process group of its own, and an end together with the supervisor whatever happens to that."""
+        """In the child: its cores, a process group of its own, and an end together with the supervisor whatever happens
+        to that."""
         os.sched_setaffinity(0, cpus)
         os.setpgid(0, 0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def has_ended(self):
-        """Whether it has ended. Leaves its exit code to `Popen`, which a signal handler may interrupt just after it collected that."""
+        """Whether it has ended. Leaves its exit code to `Popen`, which a signal handler may interrupt just after it
+        collected that."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
@@ -212,13 +227,15 @@ class Program:
         return any(processes.condition(pid) == b"T" for pid in activity.family(self.pid))
 
     def note_background(self):
-        """A shell's programs in the background ignore SIGINT from their start on (POSIX, Shell Command Language, 2.11)."""
+        """A shell's programs in the background ignore SIGINT from their start on (POSIX, Shell Command Language,
+        2.11)."""
         started = processes.children_of_shell(self.pid)
         self.background.update(pid for pid in started if processes.ignores(pid, signal.SIGINT))
 
     def awaited_by_shell(self):
-        """What a shell waits for before it runs a trap, each with its start time. It asks its programs in the background itself. One
-        that reads from a pipe is not asked: what writes there may still have something to say."""
+        """What a shell waits for before it runs a trap, each with its start time. It asks its programs in the
+        background itself. One that reads from a pipe is not asked: what writes there may still have something to
+        say."""
         started = processes.children_of_shell(self.pid)
         found = [pid for pid in started if pid not in self.background and not processes.ignores(pid, signal.SIGINT)]
         return [(pid, processes.start_time(pid)) for pid in found if not processes.reads_pipe(pid)]
@@ -231,8 +248,9 @@ class Program:
         processes.send(signal.SIGTERM, [pid for pid, start in self.awaited if processes.start_time(pid) == start])
 
     def end_unmarked(self):
-        """Ends processes of the program that lack the job's mark (`env -i`), because nothing could identify them later. Its process
-        group has just been killed; the children of its processes become ours only when their parents are gone."""
+        """Ends processes of the program that lack the job's mark (`env -i`), because nothing could identify them later.
+        Its process group has just been killed; the children of its processes become ours only when their parents are
+        gone."""
         limit, quiet = time.monotonic() + 1, 0
         while quiet < 2 and time.monotonic() < limit:
             known = processes.all_processes()
@@ -244,7 +262,8 @@ class Program:
 
 
 def read_some(file):
-    """Some bytes of a stream that does not block; empty at its end. A terminal ends with an error when no process has it open any more."""
+    """Some bytes of a stream that does not block; empty at its end. A terminal ends with an error when no process has
+    it open any more."""
     try:
         return os.read(file, 1 << 16)
     except OSError as error:
@@ -254,9 +273,9 @@ def read_some(file):
 
 
 class LauncherWatch:
-    """Whether the launcher is still there. A peer that closed its end of our standard output shows as an error on it, and that of the
-    shim as an end. If a daemon of the launcher is in between, it loses the session of sshd that started it. `lost`: whether it has;
-    `orphan`: that daemon."""
+    """Whether the launcher is still there. A peer that closed its end of our standard output shows as an error on it,
+    and that of the shim as an end. If a daemon of the launcher is in between, it loses the session of sshd that started
+    it. `lost`: whether it has; `orphan`: that daemon."""
 
     def __init__(self, shim, gone, daemons):
         self.shim, self.daemons = shim, [name.encode() for name in daemons]
@@ -331,7 +350,8 @@ class Supervisor:
             self.finish()
 
     def watch_children(self):
-        """Lets the program's exit wake `read`: its children may hold its streams open, and other ranks soon fail because it is gone."""
+        """Lets the program's exit wake `read`: its children may hold its streams open, and other ranks soon fail
+        because it is gone."""
         woken, wakes = os.pipe()
         os.set_blocking(woken, False)
         os.set_blocking(wakes, False)
@@ -409,7 +429,8 @@ class Supervisor:
     def decide(self, observation):
         self.state, actions = rank_state.decide(self.state, observation, self.limits)
         perform = {rank_state.REPORT_IDLE: self.report_idle, rank_state.TERMINATE: self.program.terminate,
-                   rank_state.TERMINATE_AWAITED: self.program.terminate_awaited, rank_state.SIGNAL_GROUP: self.program.signal_group}
+                   rank_state.TERMINATE_AWAITED: self.program.terminate_awaited,
+                   rank_state.SIGNAL_GROUP: self.program.signal_group}
         for action, *arguments in actions:
             perform[action](*arguments)
 
@@ -417,7 +438,8 @@ class Supervisor:
         self.log.state(b"i", b"%d %s" % (seconds, self.activity.does))
 
     def read(self, seconds):
-        """Logs the program's output for at most this many seconds; returns after the first output, or when it has exited."""
+        """Logs the program's output for at most this many seconds; returns after the first output, or when it has
+        exited."""
         for key, _ in self.selector.select(seconds):
             try:
                 data = read_some(key.fd)
@@ -464,15 +486,17 @@ class Supervisor:
         self.waiting.note(max(stopped, quiet), self.describe)
 
     def follow_world(self):
-        """Takes another number if the launcher has given it one. A rank that waits for others to join makes no progress, and should not."""
+        """Takes another number if the launcher has given it one. A rank that waits for others to join makes no
+        progress, and should not."""
         if self.world.read():
-            self.limits = self.limits._replace(idle=idle_limit(self.job, self.world.size) if self.activity else None)
-            if self.world.rank not in (None, self.log.rank):
+            rank, size = self.world.rank(), self.world.said["size"]
+            self.limits = self.limits._replace(idle=idle_limit(self.job, size) if self.activity else None)
+            if rank not in (None, self.log.rank):
                 self.waiting.forget()
-                self.log.write(b"n", [b"%d %d" % (self.world.rank, self.world.size)])
-                self.log.rank = self.world.rank
+                self.log.write(b"n", [b"%d %d" % (rank, size)])
+                self.log.rank = rank
                 self.waiting = waiting.Waiting(self.log, self.waiting.limit)
-        if self.world.waits:
+        if self.world.said and self.world.said["waits"]:
             self.progress.last_output = time.monotonic()
 
     def describe(self):
@@ -507,10 +531,10 @@ class Supervisor:
 
 
 def detach():
-    """Continues in a process that the launcher does not know of, while the one that it started, the shim, waits for the end. When a
-    rank has failed, launchers kill what they started on the others, be it in the middle of a checkpoint. Returns the shim's process
-    ID, a file that is at its end when the shim has exited, and a file that takes the exit code, the seconds for which the shim is to
-    delay it, and 1 if it is not to delay a failure."""
+    """Continues in a process that the launcher does not know of, while the one that it started, the shim, waits for the
+    end. When a rank has failed, launchers kill what they started on the others, be it in the middle of a checkpoint.
+    Returns the shim's process ID, a file that is at its end when the shim has exited, and a file that takes the exit
+    code, the seconds for which the shim is to delay it, and 1 if it is not to delay a failure."""
     shim = os.getpid()
     answers, answer = os.pipe()
     gone, alive = os.pipe()
@@ -545,7 +569,8 @@ def be_shim(answers):
     # no answer: the supervisor was killed
     code, delay, is_replaced = map(int, os.read(answers, 64).split() or (128 + signal.SIGKILL, 0, 0))
     if code and not delay:
-        # the job supervisor learns of it first and ends the ranks of all nodes at once; launchers are slower, and shorten the grace period
+        # the job supervisor learns of it first and ends the ranks of all nodes at once; launchers are slower, and
+        # shorten the grace period
         address = node_address()
         with contextlib.suppress(OSError):
             os.set_blocking(1, False)
@@ -558,8 +583,8 @@ def be_shim(answers):
 
 
 def end_orphan(daemon):
-    """Ends the launcher's daemon if this was its last rank. Its session was lost because the network was cut, and it would wait until
-    TCP times out."""
+    """Ends the launcher's daemon if this was its last rank. Its session was lost because the network was cut, and it
+    would wait until TCP times out."""
     name = processes.name(daemon)
     for _ in range(40):
         time.sleep(0.05)
@@ -575,8 +600,8 @@ def load(name):
 
 
 def inherit():
-    """Takes what the launcher did not get of its environment (attempt.py). The file is on its node, or where all nodes share the job's
-    directory; on other nodes sshd's session has the node's own environment."""
+    """Takes what the launcher did not get of its environment (attempt.py). The file is on its node, or where all nodes
+    share the job's directory; on other nodes sshd's session has the node's own environment."""
     with contextlib.suppress(FileNotFoundError):
         with open(os.path.join(PROGRAMS, "inherited.json"), "rb") as file:
             for name, value in json.load(file).items():
@@ -597,9 +622,10 @@ def main():
         watch = LauncherWatch(shim, gone, launcher["daemons"])
         supervisor = Supervisor(log, load("job.json"), launcher, watch)
         supervisor.run()
-        code, delay = rank_state.answer(supervisor.state.code, reap.ASKED in supervisor.signals, watch.lost, supervisor.limits.grace)
+        code, delay = rank_state.answer(supervisor.state.code, reap.ASKED in supervisor.signals, watch.lost,
+                                        supervisor.limits.grace)
         # a launcher that keeps the other ranks is to know at once
-        is_replaced, orphan = supervisor.world.is_known, watch.orphan
+        is_replaced, orphan = supervisor.world.said is not None, watch.orphan
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):

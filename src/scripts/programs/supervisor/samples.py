@@ -1,8 +1,9 @@
-"""Samples of what a rank, its node and the node's GPUs use while the job runs: frames in the file `samples` next to the log, for
-`hvdctl top` and `hvdctl report` (record/samples.rs reads them). Each rank supervisor samples its own rank. The one that holds the lock on
-the file also samples the node and its GPUs; when it ends, another one takes the lock.
+"""Samples of what a rank, its node and the node's GPUs use while the job runs: frames in the file `samples` next to the
+log, for `hvdctl top` and `hvdctl report` (record/samples.rs reads them). Each rank supervisor samples its own rank. The
+one that holds the lock on the file also samples the node and its GPUs; when it ends, another one takes the lock.
 
-The file stays small however long the job runs: samples become rarer with the job's age (`interval`), and end at MOST bytes."""
+The file stays small however long the job runs: samples become rarer with the job's age (`interval`), and end at MOST
+bytes."""
 import contextlib
 import fcntl
 import os
@@ -19,14 +20,16 @@ import starting  # noqa: E402
 from processes import fields  # noqa: E402
 
 MOST = 64 << 20  # bytes of the file
-SERIES = 10000  # the interval is at least the job's age divided by this: with 16 ranks and GPUs, 64 MiB last for a month
+# the interval is at least the job's age divided by this: with 16 ranks and GPUs, 64 MiB last for a month
+SERIES = 10000
 KIND = b"m"
 MEBI, KIBI, SECTOR = 1 << 20, 1 << 10, 512
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICK = os.sysconf("SC_CLK_TCK")  # in a second
 AGAIN = 60  # seconds until an nvidia-smi that has ended is started again
 LONGEST = 300  # bytes of a text
-BLOCKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")  # devices that are no disks, or whose disks are counted already
+# devices that are no disks, or whose disks are counted already
+BLOCKS = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
 QUERY = ("index,uuid,name,driver_version,memory.total,power.limit,"
          "utilization.gpu,memory.used,power.draw,temperature.gpu,clocks.sm,clocks.mem")
 DESCRIBES = 6  # fields of a GPU that stay the same
@@ -61,7 +64,8 @@ def encoded(words):
 
 
 class Usage:
-    """What a rank's processes have used until now: seconds of processors, bytes of memory, bytes read from and written to disks."""
+    """What a rank's processes have used until now: seconds of processors, bytes of memory, bytes read from and written
+    to disks."""
 
     def __init__(self, pid):
         self.processor = self.memory = self.read = self.written = 0
@@ -85,7 +89,8 @@ class Usage:
 
 
 class NodeUsage:
-    """The same of the whole node, and bytes that its network interface and InfiniBand adapters have received and sent."""
+    """The same of the whole node, and bytes that its network interface and InfiniBand adapters have received and
+    sent."""
 
     def __init__(self, interface):
         words = list(map(int, (text("/proc/stat").split()[1:9]) or [0] * 8))
@@ -121,7 +126,8 @@ def rate(before, after, seconds):
 
 
 class Gpus:
-    """The GPUs that this container sees, as one nvidia-smi reports them again and again. `start`: starts a child, as `subprocess.Popen`."""
+    """The GPUs that this container sees, as one nvidia-smi reports them again and again. `start`: starts a child, as
+    `subprocess.Popen`."""
 
     def __init__(self, every, start):
         self.every, self.start = every, start
@@ -139,7 +145,8 @@ class Gpus:
         # a terminal, to which it writes each line at once
         ours, theirs = starting.terminal() or os.pipe()
         try:
-            command = [program, "--query-gpu=" + QUERY, "--format=csv,noheader,nounits", "-l", str(max(1, int(self.every)))]
+            command = [program, "--query-gpu=" + QUERY, "--format=csv,noheader,nounits", "-l",
+                       str(max(1, int(self.every)))]
             self.child = self.start(command, stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.STDOUT, cwd="/")
             os.set_blocking(ours, False)
             self.stream = os.fdopen(ours, "rb", 0)
@@ -205,7 +212,8 @@ class Samples:
             self.file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     def sample(self, pid):
-        """Samples the rank's processes, and the node if that is this supervisor's part, if the next sample is due. Called once a second."""
+        """Samples the rank's processes, and the node if that is this supervisor's part, if the next sample is due.
+        Called once a second."""
         if self.file is None:
             return
         # descriptors may run out
@@ -262,7 +270,8 @@ class Samples:
         frames = self.describe("node", b"N " + encoded("%d %d %s %s" % words))
         if before and after.total > before.total and passed > 0:
             busy = 100 - 100 * (after.idle - before.idle) / (after.total - before.total)
-            rates = [rate(getattr(before, name), getattr(after, name), passed) for name in ("received", "sent", "read", "written")]
+            rates = [rate(getattr(before, name), getattr(after, name), passed)
+                     for name in ("received", "sent", "read", "written")]
             frames.append(b"n %d %d %d %d %d %d" % (max(busy, 0), after.memory // MEBI, *rates))
         return frames
 

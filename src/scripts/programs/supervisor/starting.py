@@ -1,5 +1,6 @@
-"""What is known of the program of a rank before its start, and why it cannot be started, as far as its file shows that: the kernel's words
-name the program for what is wrong with its first line. model/start_fault.rs has the same faults, and makes the sentence for people."""
+"""What is known of the program of a rank before its start, and why it cannot be started, as far as its file shows that:
+the kernel's words name the program for what is wrong with its first line. model/start_fault.rs has the same faults, and
+makes the sentence for people."""
 import contextlib
 import errno
 import fcntl
@@ -27,8 +28,10 @@ def find(program, cwd, path):
 
 
 def available(argv, is_default, path):
-    """The command as the image can start it: the default of a project has `python3` in place of a `python` that is missing."""
-    if is_default and argv[0] == "python" and not shutil.which("python", path=path) and shutil.which("python3", path=path):
+    """The command as the image can start it: the default of a project has `python3` in place of a `python` that is
+    missing."""
+    if is_default and argv[0] == "python" and not shutil.which("python",
+                                                               path=path) and shutil.which("python3", path=path):
         return ["python3"] + argv[1:]
     return argv
 
@@ -86,7 +89,8 @@ def forbidden(program, cwd, path):
     return ("not_executable" if text.startswith(BINARY) else "no_interpreter_either"), None
 
 
-# a Python in a command, a script's first line or a script itself; or nohup, which writes to a file of its own in place of a terminal
+# a Python in a command, a script's first line or a script itself; or nohup, which writes to a file of its own in place
+# of a terminal
 PYTHON = re.compile(rb"(?:^|[^\w.-])(?:(?:python|pypy)[0-9.]*|nohup)(?![\w-])|\.py(?!\w)")
 SHOWN = 1 << 16  # bytes of a script in which it is looked for
 ROWS, COLUMNS = 24, 80  # of a terminal
@@ -108,8 +112,8 @@ def runs_python(argv, cwd, path):
 
 
 def terminal():
-    """Returns the two ends of a pseudo-terminal for the output of a program, which writes each line there at once, and passes each byte as
-    it is; None if there is none. It controls no process."""
+    """Returns the two ends of a pseudo-terminal for the output of a program, which writes each line there at once, and
+    passes each byte as it is; None if there is none. It controls no process."""
     try:
         ours, theirs = os.openpty()
         tty.setraw(theirs)

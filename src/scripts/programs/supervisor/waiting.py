@@ -1,6 +1,6 @@
-"""Reports that a rank makes no progress: once for each time that it waits, with what it does, and that it goes on. A rank that waits for
-a license, a database or a debugger looks like one that hangs, so nothing here ends it. What it does is read only when it is reported,
-from what the kernel shows of its processes; proc(5)."""
+"""Reports that a rank makes no progress: once for each time that it waits, with what it does, and that it goes on. A
+rank that waits for a license, a database or a debugger looks like one that hangs, so nothing here ends it. What it does
+is read only when it is reported, from what the kernel shows of its processes; proc(5)."""
 import contextlib
 import os
 import sys
@@ -13,8 +13,8 @@ from processes import fields  # noqa: E402
 
 LONGEST = 300  # bytes of a description; paths are part of it
 STOPPED = {b"T": "stopped by a signal (SIGSTOP)", b"t": "stopped by a debugger"}
-# system calls in which programs wait, by their numbers (x86_64, aarch64), with what they wait for; %s: what the first argument, a file
-# descriptor, stands for
+# system calls in which programs wait, by their numbers (x86_64, aarch64), with what they wait for; %s: what the first
+# argument, a file descriptor, stands for
 CALLS = {
     "clock_nanosleep": (230, 115, ""), "nanosleep": (35, 101, ""),
     "futex": (202, 98, "for a lock or another thread"),
@@ -27,11 +27,14 @@ CALLS = {
     "sendto": (44, 206, "to write to %s"), "sendmsg": (46, 211, "to write to %s"),
     "fsync": (74, 82, "for the disk of %s"), "fdatasync": (75, 83, "for the disk of %s"),
     "open": (2, None, "for a file to open"), "openat": (257, 56, "for a file to open"),
-    "accept": (43, 202, "for a connection"), "accept4": (288, 242, "for a connection"), "connect": (42, 203, "for a connection"),
+    "accept": (43, 202, "for a connection"), "accept4": (288, 242, "for a connection"),
+    "connect": (42, 203, "for a connection"),
     "flock": (73, 32, "for a lock on %s"), "fcntl": (72, 25, "for a lock on %s"), "ioctl": (16, 29, "for %s"),
     "wait4": (61, 260, "for a child process"), "waitid": (247, 95, "for a child process"),
-    "pause": (34, None, "for a signal"), "rt_sigsuspend": (130, 133, "for a signal"), "rt_sigtimedwait": (128, 137, "for a signal"),
-    "semop": (65, 193, "for a semaphore"), "semtimedop": (220, 192, "for a semaphore"), "msgrcv": (70, 188, "for a message"),
+    "pause": (34, None, "for a signal"), "rt_sigsuspend": (130, 133, "for a signal"),
+    "rt_sigtimedwait": (128, 137, "for a signal"),
+    "semop": (65, 193, "for a semaphore"), "semtimedop": (220, 192, "for a semaphore"),
+    "msgrcv": (70, 188, "for a message"),
     "io_getevents": (208, 4, "for input or output"), "io_uring_enter": (426, 426, "for input or output"),
 }
 MACHINES = ("x86_64", "aarch64")
@@ -46,7 +49,8 @@ def text_of(path):
 
 
 def call(thread, machine=None):
-    """The system call in which a thread is, by its directory in /proc: its name and first argument; empty, 0 if that is not known."""
+    """The system call in which a thread is, by its directory in /proc: its name and first argument; empty, 0 if that is
+    not known."""
     machine = os.uname().machine if machine is None else machine
     number, _, arguments = text_of(thread + "/syscall").partition(" ")
     if machine in MACHINES and number.isdigit():
@@ -76,7 +80,8 @@ def in_call(thread):
     """The system call in which a thread waits and what for, in words; empty if that is not known."""
     name, argument = call(thread)
     reason = CALLS[name][2] if name else ""
-    return " ".join(["in", name, reason % opened(thread, argument) if "%s" in reason else reason]).strip() if name else ""
+    return " ".join(["in", name, reason % opened(thread, argument) if "%s" in reason
+                     else reason]).strip() if name else ""
 
 
 def of_thread(thread):
@@ -117,8 +122,8 @@ def encoded(words):
 
 
 class Waiting:
-    """Whether a rank has been without progress for `limit` seconds (0: never). `log` gets the frames; the file `idle.RANK` in the job's
-    directory exists while it waits, so that others see it (job/list.sh, node/facts.sh)."""
+    """Whether a rank has been without progress for `limit` seconds (0: never). `log` gets the frames; the file
+    `idle.RANK` in the job's directory exists while it waits, so that others see it (job/list.sh, node/facts.sh)."""
 
     def __init__(self, log, limit):
         self.log, self.limit = log, limit
@@ -127,8 +132,8 @@ class Waiting:
         self.forget()  # an earlier attempt's that was killed
 
     def note(self, seconds, describe_it):
-        """Takes for how many seconds there has been no progress. A wait is over when these start anew: a program that was stopped may
-        only turn out to sleep."""
+        """Takes for how many seconds there has been no progress. A wait is over when these start anew: a program that
+        was stopped may only turn out to sleep."""
         if self.since is None and 0 < self.limit <= seconds:
             self.since = time.monotonic() - seconds
             words = encoded(describe_it())

@@ -14,11 +14,14 @@ import outside
 import reap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# closed to others; programs/ssh.sh looks there as well. Short, because the path of a socket has at most 107 bytes, and ssh adds 17
+# closed to others; programs/ssh.sh looks there as well. Short, because the path of a socket has at most 107 bytes, and
+# ssh adds 17
 SOCKETS = os.environ["HVDCTL_RUN"] + "-" + os.path.basename(HERE).rpartition("-")[2]
 SHARED = ["-S", os.path.join(SOCKETS, "%h")]
-# ends the main process of the worker in which it runs: sshd, whose number may be another program's by now, or that of a container
-END_WORKER = 'if [ -z "${HVDCTL_MAIN:-}" ]; then kill 1; elif [ "$(cat "/proc/$HVDCTL_MAIN/comm")" = sshd ]; then kill "$HVDCTL_MAIN"; fi'
+# ends the main process of the worker in which it runs: sshd, whose number may be another program's by now, or that of a
+# container
+END_WORKER = ('if [ -z "${HVDCTL_MAIN:-}" ]; then kill 1; '
+              'elif [ "$(cat "/proc/$HVDCTL_MAIN/comm")" = sshd ]; then kill "$HVDCTL_MAIN"; fi')
 READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
 OUTSIDE_LIMIT = 8  # seconds for a node to find the files outside the mounts
 PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period
@@ -55,8 +58,9 @@ def await_ready(child):
 
 
 def clock_offset(child):
-    """By how many seconds the clock of another node's reap.py is ahead of this one. It can be wrong by no more than the shortest
-    round trip, however busy the nodes are: ranks that fail because of one another do so within fractions of a second."""
+    """By how many seconds the clock of another node's reap.py is ahead of this one. It can be wrong by no more than the
+    shortest round trip, however busy the nodes are: ranks that fail because of one another do so within fractions of a
+    second."""
     rounds = []
     for _ in range(5):
         asked = time.time()
@@ -70,8 +74,8 @@ def clock_offset(child):
 
 
 class Report:
-    """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset; for those that
-    did not answer, the error instead; and the files outside the mounts, if there is no other attempt."""
+    """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset;
+    for those that did not answer, the error instead; and the files outside the mounts, if there is no other attempt."""
 
     def __init__(self):
         self.ends, self.silent, self.outside = {}, {}, {}
@@ -85,7 +89,8 @@ class Workers:
         self.connections = {}  # node: the ssh process of its shared connection
 
     def ssh(self, worker, options, command, stdin, stdout, stderr=None, **more):
-        """Starts a command in a worker, over its sshd, as the launcher reaches it. `stderr`: as `stdout` if it is not given."""
+        """Starts a command in a worker, over its sshd, as the launcher reaches it. `stderr`: as `stdout` if it is not
+        given."""
         argv = [os.path.join(HERE, "ssh"), "-p", str(self.port), "-o", "ConnectTimeout=5"] + options
         # without the job's mark: this ssh must not be ended with the rest of the job
         env = {name: value for name, value in os.environ.items() if name != "HVDCTL_JOB"}
@@ -93,9 +98,9 @@ class Workers:
                                    stderr=stdout if stderr is None else stderr, bufsize=0, **more)
 
     def connect(self):
-        """Opens a connection to each worker that has none: the launcher's test whether it answers uses it, and at the end what ends
-        the ranks. Where it fails, each logs in by itself. A worker of the job does not exit while the connection is
-        open (worker/spec.rs)."""
+        """Opens a connection to each worker that has none: the launcher's test whether it answers uses it, and at the
+        end what ends the ranks. Where it fails, each logs in by itself. A worker of the job does not exit while the
+        connection is open (worker/spec.rs)."""
         try:
             os.makedirs(SOCKETS, 0o700, exist_ok=True)
             for worker in self.list:
@@ -120,8 +125,8 @@ class Workers:
         shutil.rmtree(SOCKETS, ignore_errors=True)
 
     def start_reaper(self, worker, *arguments):
-        """Starts reap.py on another node. The open connection may lead to a machine that is gone: if nothing arrives over it, another
-        one is opened."""
+        """Starts reap.py on another node. The open connection may lead to a machine that is gone: if nothing arrives
+        over it, another one is opened."""
         command = [" ".join(["python3", shlex.quote(os.path.join(HERE, "reap.py")), *arguments])]
         child = self.ssh(worker, SHARED, command, subprocess.PIPE, subprocess.PIPE)
         output = select.poll()
@@ -135,8 +140,8 @@ class Workers:
         return child
 
     def reap(self, worker, grace, again, report, ended, everywhere):
-        """Ends the job's ranks on another node, and what else is left of it there once they have ended `everywhere`. Sets `ended` when
-        the ranks have."""
+        """Ends the job's ranks on another node, and what else is left of it there once they have ended `everywhere`.
+        Sets `ended` when the ranks have."""
         node = worker["node"]
         report.silent[node] = "no answer"
         try:
@@ -173,7 +178,8 @@ class Workers:
 
     @staticmethod
     def read_outside(child, node, report):
-        """Asks a node whose ranks have ended for the files outside the mounts. What the job's result has must not depend on the answer."""
+        """Asks a node whose ranks have ended for the files outside the mounts. What the job's result has must not
+        depend on the answer."""
         report.outside[node] = outside.UNSEEN
         late = kill_after(child, OUTSIDE_LIMIT)
         try:
@@ -191,8 +197,8 @@ class Workers:
         return set(report.ends)
 
     def started(self, worker):
-        """How many ranks have started on a node, or None if it does not answer. Uses a login of its own: the open connection is for
-        the end."""
+        """How many ranks have started on a node, or None if it does not answer. Uses a login of its own: the open
+        connection is for the end."""
         command = ["python3 %s started" % shlex.quote(os.path.join(HERE, "reap.py"))]
         try:
             child = self.ssh(worker, [], command, subprocess.DEVNULL, subprocess.PIPE)
@@ -209,8 +215,8 @@ class Workers:
             late.cancel()
 
     def ready(self, worker):
-        """Asks a node whether ranks can start there. Returns the exit code of `reap.py ready`, or None without an answer: a connection
-        that does not lead to the node any more is closed."""
+        """Asks a node whether ranks can start there. Returns the exit code of `reap.py ready`, or None without an
+        answer: a connection that does not lead to the node any more is closed."""
         command = ["python3 %s ready" % shlex.quote(os.path.join(HERE, "reap.py"))]
         try:
             child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
@@ -226,7 +232,8 @@ class Workers:
         return None
 
     def end_all(self):
-        """Ends the workers of this job's own: their main process, and with it the container. Its number is 1 in a container."""
+        """Ends the workers of this job's own: their main process, and with it the container. Its number is 1 in a
+        container."""
 
         def end(worker):
             try:

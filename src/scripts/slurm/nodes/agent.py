@@ -1,8 +1,11 @@
-"""Starts the jobs to which the cluster's own Slurm allocates nodes, and ends their allocations with them. Runs on the master.
+"""Starts the jobs to which the cluster's queue allocates nodes, and ends their allocations with them. Runs on the
+master.
 
-The container of a job's launcher is up from its submission on, and waits (queue_wait.py). When Slurm has allocated nodes and their prologs
-have started the job's workers, the launcher goes on. When it has ended, its allocation is ended; when the allocation has ended, the launcher
-is."""
+The container of a job's launcher is up from its submission on, and waits (queue_wait.py). When Slurm has allocated
+nodes and their prologs have started the job's workers, the launcher goes on. When it has ended, its allocation is
+ended; when the allocation has ended, the launcher is.
+
+queue_state.py decides what is done about a job; this file observes it and acts."""
 import contextlib
 import json
 import os
@@ -10,63 +13,78 @@ import re
 import sys
 import time
 
+import faults
+import queue_state
 import queued
+import result
 from engine import Engine, EngineError
 
 PAUSE = 0.5  # seconds
-SIGNALS = 6  # after which the allocation of a job that has ended is cancelled: what waits there may be gone
 IDLE = 20  # rounds after which Slurm is asked although no job is known
-UNSUBMITTED = 120  # seconds after the start of its launcher in which hvdctl has submitted a job
-MISSING = 4  # rounds without a job in the queue after which it is taken for gone
 # why Slurm has ended a job
-REASONS = {"TimeLimit": "TIMEOUT", "NodeDown": "NODE_FAIL"}
-# in which a job has its nodes, or is about to
-HAS_NODES = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+REASONS = {"TimeLimit": "TIMEOUT", "NodeDown": queue_state.NODE_FAIL}
 FAILURES = (OSError, RuntimeError, EngineError, ValueError, KeyError)
 
 
 class Job:
-    """A job, as this program has seen it so far."""
+    """A job, its files, and what Slurm says of it."""
 
     def __init__(self, id, here):
         self.id, self.description = id, queued.load("jobs", id + ".json")
         self.directory = os.path.join(here["jobs_dir"], id)
-        self.is_allocated = queued.load("allocated", id + ".json") is not None
+        is_allocated = queued.load("allocated", id + ".json") is not None
+        self.state = queue_state.Begun() if is_allocated else queue_state.Prepared()
         self.number = None
         self.read_number()
-        self.shown, self.was_up, self.up_since, self.is_asked, self.signals, self.missing = None, False, 0, False, 0, 0
+        self.entry, self.missing = None, 0  # of Slurm's queue, and for how many rounds there has been none
+        self.shown = None  # what `hvdctl jobs` shows of it
 
     def read_number(self):
         """Reads the number that Slurm has given it, which hvdctl writes when it submits the job."""
         self.number = (queued.load("numbers", self.id + ".json") or {}).get("number")
 
+    def note(self, entry):
+        """Notes what Slurm's queue says of it, and shows that to `hvdctl jobs`."""
+        self.entry, self.missing = entry, 0 if entry else self.missing + 1
+        if not self.number:
+            self.read_number()
+        if entry:
+            with contextlib.suppress(OSError):
+                self.show(entry)
+
     def show(self, entry):
-        """Shows what Slurm says of it to `hvdctl jobs`."""
         if entry["number"] != self.number:
             queued.store({"number": entry["number"]}, "numbers", self.id + ".json")
             self.number = entry["number"]
         if entry["text"] != self.shown:
-            queued.put(os.path.join(self.directory, "queue"), entry["text"] + "\n")
+            self.put("queue", entry["text"] + "\n")
             self.shown = entry["text"]
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def put(self, name, text):
+        """Writes a file of the job's own directory."""
+        queued.put(self.path(name), text)
+
+    def observe(self, is_up):
+        """Returns what is to be decided on. `is_up`: whether its launcher runs; None if its container is gone."""
+        slurm = self.entry["state"] if self.entry else None
+        if is_up:
+            return queue_state.Up(time.monotonic(), slurm, self.missing, bool(self.number))
+        has_result = os.path.lexists(self.path(result.NAME))
+        return queue_state.Down(slurm, self.missing, is_up is not None, has_result, queued.may_be_submitted(self.id))
 
     def answer(self, answer):
         """Lets the launcher go on, or end."""
-        queued.put(os.path.join(self.directory, "allocation.json"), json.dumps(answer))
+        self.put("allocation.json", json.dumps(answer))
         queued.store({}, "allocated", self.id + ".json")
-        self.is_allocated = True
+        return queue_state.Answered()
 
-    def has_result(self):
-        return os.path.lexists(os.path.join(self.directory, "result.json"))
-
-    def record_end(self):
-        """Records the end of a job whose launcher was removed while it waited: nothing else does."""
-        if self.is_allocated or self.has_result():
-            return
+    def record_removal(self):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            form = json.loads(queued.read(os.path.join(self.directory, "launch.json")))["format"]
-            fault = {"kind": "container_removed"}  # model/fault.rs
-            result = {"format": form, "ended": time.time(), "launcher": 1, "ranks": self.description["ranks"], "reason": fault}
-            queued.put(os.path.join(self.directory, "result.json"), json.dumps(result))
+            form = json.loads(queued.read(self.path("launch.json")))["format"]
+            result.write(self.put, form, self.description["ranks"], faults.CONTAINER_REMOVED)
 
     def forget(self):
         queued.remove_environment(self.id)
@@ -99,47 +117,38 @@ class Agent:
                 print("job %s: %s" % (id, error), file=sys.stderr, flush=True)
 
     def follow(self, job, entry):
-        job.missing = 0 if entry else job.missing + 1
-        if not job.number:
-            job.read_number()
-        if entry:
-            with contextlib.suppress(OSError):
-                job.show(entry)
-        is_up = self.engine.running(job.description["master"])
-        if is_up and not job.was_up:
-            job.was_up, job.up_since = True, time.monotonic()
-        if not is_up:
-            self.follow_end(job, entry, exists=is_up is not None)
-        elif not job.is_allocated:
-            self.follow_wait(job, entry)
-        elif not entry and job.missing > MISSING or entry and entry["state"] not in HAS_NODES:
-            self.end_launcher(job, entry)
+        job.note(entry)
+        self.decide(job, job.observe(self.engine.running(job.description["master"])))
 
-    def follow_wait(self, job, entry):
-        """Of a job that waits for its nodes."""
-        if entry and entry["state"] == "RUNNING":
-            nodes = queued.hostnames(entry["nodes"])
-            try:
-                shares = queued.place(job.description, nodes)
-            except RuntimeError as error:
-                job.answer({"end": "CANCELLED", "why": str(error)})
-                return
-            if self.here["node"] not in nodes:
-                queued.write_record(job.directory, shares, self.here["node"])
-            job.answer({"shares": shares})
-        elif job.number and job.missing > MISSING:
-            # not while it is COMPLETING: a prolog may have put it into the queue again
-            state, why = end(job)
-            if state:
-                job.answer({"end": state, "why": why})
-            else:
-                self.submit_again(job)
-        elif not entry and not job.number and time.monotonic() - job.up_since > UNSUBMITTED:
-            # hvdctl was ended before it could
-            self.submit_again(job)
+    def decide(self, job, observed):
+        perform = {queue_state.START: self.start, queue_state.PLACE: self.place, queue_state.INQUIRE: self.inquire,
+                   queue_state.SUBMIT: self.submit, queue_state.ANSWER: self.answer,
+                   queue_state.END_LAUNCHER: self.end_launcher, queue_state.SIGNAL: self.signal,
+                   queue_state.CANCEL: self.cancel, queue_state.RECORD_REMOVAL: Job.record_removal,
+                   queue_state.FORGET: Job.forget}
+        job.state, actions = queue_state.decide(job.state, observed)
+        for action, *arguments in actions:
+            follows = perform[action](job, *arguments)
+            if follows is not None:
+                self.decide(job, follows)
 
-    def submit_again(self, job):
-        """Of a job that Slurm does not know: slurmctld has ended before it could save it, or hvdctl before it could submit it."""
+    def start(self, job):
+        self.engine.start(job.description["master"])
+
+    def place(self, job):
+        nodes = queued.hostnames(job.entry["nodes"])
+        try:
+            shares = queued.place(job.description, nodes)
+        except RuntimeError as error:
+            return self.answer(job, "CANCELLED", str(error))
+        if self.here["node"] not in nodes:
+            queued.write_record(job.directory, shares, self.here["node"])
+        return job.answer({"shares": shares})
+
+    def inquire(self, job):
+        return queue_state.Told(*end(job))
+
+    def submit(self, job):
         print("job %s: submitting it" % job.id, file=sys.stderr, flush=True)
         try:
             number = queued.ask(*job.description["submit"]).strip().split(";")[0]
@@ -148,41 +157,31 @@ class Agent:
         except OSError as error:
             if "contact" in str(error):
                 raise  # slurmctld is starting
-            job.answer({"end": "CANCELLED", "why": str(error)})
+            return self.answer(job, "CANCELLED", str(error))
+        return None
 
-    def follow_end(self, job, entry, exists):
-        """Of a job whose launcher is not up."""
-        if not job.is_allocated and exists and not job.has_result() and entry:
-            # the machine was started again while it waited
-            self.engine.start(job.description["master"])
-        elif not (job.was_up or job.is_allocated or job.has_result()) and queued.may_be_submitted(job.id):
-            pass  # hvdctl is about to start it
-        elif not entry:
-            if job.missing > MISSING:
-                job.record_end()
-                job.forget()
-        elif entry["state"] == "RUNNING" and job.signals < SIGNALS:
-            job.signals += 1
-            queued.ask("scancel", "--batch", "--signal=USR1", entry["number"])
-        elif entry["state"] != "COMPLETING":
-            queued.ask("scancel", entry["number"])
+    def answer(self, job, state, why):
+        return job.answer({"end": state, "why": why})
 
-    def end_launcher(self, job, entry):
-        """Ends the launcher of a job that no longer has its nodes."""
-        if not job.is_asked:
-            job.is_asked = True
-            # Slurm puts a job into the queue again that has lost a node
-            state = "NODE_FAIL" if entry and entry["state"] == "PENDING" else end(job)[0] or "NODE_FAIL"
-            try:
-                queued.put(os.path.join(job.directory, "deallocated"), state)
-            finally:
-                self.engine.signal(job.description["master"], "SIGTERM")
-        if entry and entry["state"] == "PENDING":
-            queued.ask("scancel", entry["number"])
+    def end_launcher(self, job, state):
+        try:
+            job.put("deallocated", state)
+        finally:
+            # ranks may keep that file from being written
+            self.engine.signal(job.description["master"], "SIGTERM")
+
+    def signal(self, job):
+        queued.ask("scancel", "--batch", "--signal=USR1", job.entry["number"])
+
+    def cancel(self, job):
+        queued.ask("scancel", job.entry["number"])
 
 
 def end(job):
-    """How Slurm has ended a job: its state, and why it could not begin on a node (node.py); empty if Slurm does not know it."""
+    """How Slurm has ended a job: its state, and why it could not begin on a node (node.py); empty if Slurm does not
+    know it."""
+    if not job.number:
+        return "", ""
     try:
         return end_of(queued.ask("scontrol", "show", "job", job.number), job.id)
     except OSError as error:
@@ -192,7 +191,8 @@ def end(job):
 
 
 def end_of(shown, id):
-    """The same by what scontrol shows of a job. While its nodes are given back, that is COMPLETING, and the reason says why."""
+    """The same by what scontrol shows of a job. While its nodes are given back, that is COMPLETING, and the reason says
+    why."""
     name = re.search(r"\bJobName=(\S+)", shown)
     if not name or not name.group(1).endswith("." + id):
         return "", ""  # a slurmctld that has lost its state gives numbers again

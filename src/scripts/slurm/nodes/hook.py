@@ -1,5 +1,6 @@
-"""A hook of slurmd: for a job that gets this node (prolog) or gives it back (epilog), and now and then (check). Argument: which of them.
-Asks node.py in hslurm-agent, which has the container engine: in hslurm every job of Slurm is root."""
+"""A hook of slurmd: for a job that gets this node (prolog) or gives it back (epilog), and now and then (check).
+Argument: which of them. Asks node.py in hslurm-agent, which has the container engine: in hslurm every job of Slurm is
+root."""
 import json
 import os
 import socket
@@ -43,7 +44,8 @@ def main(what):
         # the job is put into the queue again, and the agent resumes the node when it is back
         with open("node.json") as file:
             node = json.load(file)["node"]
-        subprocess.run(["scontrol", "update", "nodename=" + node, "state=drain", "reason=hvdctl: hslurm-agent does not answer"], timeout=20)
+        subprocess.run(["scontrol", "update", "nodename=" + node, "state=drain",
+                        "reason=hvdctl: hslurm-agent does not answer"], timeout=20)
     return 1
 
 

@@ -1,10 +1,10 @@
-"""Does on a node what the jobs of the cluster's own Slurm need of its container engine. Runs in hslurm-agent, and does what slurmd's hooks
-ask through the socket `agent.sock` (hook.py): `prolog` when a job gets the node, which starts the job's worker; `epilog` when it gives it
-back, which waits until nothing of the job runs here any more; `check` now and then, which keeps Slurm from using a node that a job outside
-of it has. `begun/ID.json` is there from prolog to epilog.
+"""Does on a node what the jobs of the cluster's queue need of its container engine. Runs in hslurm-agent, and does
+what slurmd's hooks ask through the socket `agent.sock` (hook.py): `prolog` when a job gets the node, which starts the
+job's worker; `epilog` when it gives it back, which waits until nothing of the job runs here any more; `check` now and
+then, which keeps Slurm from using a node that a job outside of it has. `begun/ID.json` is there from prolog to epilog.
 
-Who asks may be any job of Slurm: in hslurm all are root. So nothing but the number of a job is taken from a question, and what is started for
-it is what hvdctl has described."""
+Who asks may be any job of Slurm: in hslurm all are root. So nothing but the number of a job is taken from a question,
+and what is started for it is what hvdctl has described."""
 import contextlib
 import glob
 import json
@@ -91,7 +91,8 @@ def start_worker(worker, engine):
     until = time.monotonic() + READY
     while not is_sshd(worker["address"], worker["port"]) or not engine.running(worker["name"]):
         if not engine.running(worker["name"]):
-            raise RuntimeError("cannot start %s: %s" % (worker["name"], engine.last_lines(worker["name"]) or "it has ended"))
+            raise RuntimeError("cannot start %s: %s" % (worker["name"],
+                                                        engine.last_lines(worker["name"]) or "it has ended"))
         if time.monotonic() > until:
             raise RuntimeError("the sshd of %s does not answer on port %d" % (worker["name"], worker["port"]))
         time.sleep(0.05)
@@ -133,7 +134,8 @@ def container(job):
 
 
 def processes():
-    """Yields the directory in /proc of each process whose program is root's, and its environment. Other users could pretend to run ranks."""
+    """Yields the directory in /proc of each process whose program is root's, and its environment. Other users could
+    pretend to run ranks."""
     for directory in glob.glob("/proc/[0-9]*"):
         with contextlib.suppress(OSError):
             if os.stat(directory).st_uid == os.geteuid():
@@ -142,7 +144,8 @@ def processes():
 
 
 def has_ranks(main):
-    """Tests whether ranks run in the container with this main process: in its PID namespace, whatever their environment says."""
+    """Tests whether ranks run in the container with this main process: in its PID namespace, whatever their environment
+    says."""
     with contextlib.suppress(OSError):
         inside = os.stat("/proc/%d/ns/pid" % main).st_ino
         for directory, variables in processes():
@@ -153,8 +156,8 @@ def has_ranks(main):
 
 
 def jobs_outside():
-    """The jobs that have ranks on this node, or are about to, and were not submitted to Slurm. hvdctl has written the environment of the ranks
-    of each; a process alone proves nothing, because ranks can give any to theirs."""
+    """The jobs that have ranks on this node, or are about to, and were not submitted to Slurm. hvdctl has written the
+    environment of the ranks of each; a process alone proves nothing, because ranks can give any to theirs."""
     known = set(queued.listed("jobs")) | set(queued.listed("begun"))
     prepared, fresh = set(), set()
     for file in glob.glob(os.path.join(glob.escape(queued.settings()["jobs_dir"]), "*", "env.json")):
@@ -171,7 +174,8 @@ def jobs_outside():
     running = set()
     for _, variables in processes():
         if b"HVDCTL_PROGRAM=1" in variables:
-            running.update(entry[11:].decode(errors="replace") for entry in variables if entry.startswith(b"HVDCTL_JOB="))
+            running.update(entry[11:].decode(errors="replace") for entry in variables
+                           if entry.startswith(b"HVDCTL_JOB="))
     return sorted(fresh | prepared & running)
 
 
@@ -191,7 +195,8 @@ def drain(why):
 
 def check(_number):
     here = queued.settings()
-    state, reason = queued.ask("sinfo", "--noheader", "--nodes=" + here["node"], "--format=%T|%E").splitlines()[0].split("|", 1)
+    state, reason = queued.ask("sinfo", "--noheader", "--nodes=" + here["node"],
+                               "--format=%T|%E").splitlines()[0].split("|", 1)
     outside = jobs_outside()
     marked = os.path.exists(os.path.join(here["jobs_dir"], ".drained@" + here["cluster"]))
     why = "drained" if marked else "job %s" % outside[0] if outside else None
@@ -205,7 +210,8 @@ def check(_number):
 
 
 def forget(here):
-    """Ends what is known here of jobs that Slurm no longer has. A node that was down gets no epilog. The agent does the rest on its node."""
+    """Ends what is known here of jobs that Slurm no longer has. A node that was down gets no epilog. The agent does the
+    rest on its node."""
     known, engine = queued.queue(), Engine(here["socket"])
     for id in queued.listed("begun"):
         job = queued.load("begun", id + ".json")
@@ -242,7 +248,8 @@ def fail(what, number, error):
     # the job cannot begin here, and the node is none the worse for it
     here = queued.settings()["node"]
     try:
-        queued.ask("scontrol", "update", "jobid=" + number, "admincomment=%s: %s" % (here, " ".join(str(error).split())[:300]))
+        queued.ask("scontrol", "update", "jobid=" + number,
+                   "admincomment=%s: %s" % (here, " ".join(str(error).split())[:300]))
         queued.ask("scancel", number)
     except OSError as failed:
         print("hvdctl: %s" % failed, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
-"""Jobs that hvdctl has submitted to the cluster's own Slurm, as the containers of that Slurm see them. hvdctl has put a description of each
-on every node that may get it, `jobs/ID.json` (start/queued.rs); only root reads and writes it. What is in the job's own directory, ranks can
-change: nothing is read there after the job has begun."""
+"""Jobs that hvdctl has submitted to the cluster's queue, as the containers of that Slurm see them. hvdctl has put a
+description of each on every node that may get it, `jobs/ID.json` (start/queued.rs); only root reads and writes it. What
+is in the job's own directory, ranks can change: nothing is read there after the job has begun."""
 import contextlib
 import fcntl
 import json
@@ -42,7 +42,8 @@ def store(value, *parts):
 
 
 def put(name, text):
-    """Writes a whole file or none. Ranks may have put anything into the directory; they cannot know the name of the new file."""
+    """Writes a whole file or none. Ranks may have put anything into the directory; they cannot know the name of the new
+    file."""
     new = "%s.%s.new" % (name, os.urandom(16).hex())
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
@@ -111,7 +112,8 @@ def queue():
         if ID.fullmatch(job):
             text = "|".join([number, state, reason, submitted, start])
             # a job whose prologs still run is RUNNING for Slurm
-            found[job] = {"number": number, "state": "CONFIGURING" if (state, reason) == ("RUNNING", "Prolog") else state, "nodes": nodes, "text": text}
+            found[job] = {"number": number, "state": "CONFIGURING" if (state, reason) == ("RUNNING", "Prolog")
+                          else state, "nodes": nodes, "text": text}
     return found
 
 
@@ -126,9 +128,10 @@ def hostnames(nodes):
 
 
 def place(job, nodes):
-    """Which rank runs where on the nodes that Slurm has given (launch/placement.rs): the shares of a placement, that of the launcher's node
-    first."""
-    slots = [(node["node"], min(node["slots"], job["per_node"] or node["slots"])) for node in job["nodes"] if node["node"] in nodes]
+    """Which rank runs where on the nodes that Slurm has given (launch/placement.rs): the shares of a placement, that of
+    the launcher's node first."""
+    slots = [(node["node"], min(node["slots"], job["per_node"] or node["slots"])) for node in job["nodes"]
+             if node["node"] in nodes]
     given, left = [0] * len(slots), job["ranks"]
     while left and any(most > count for (_, most), count in zip(slots, given)):
         for place, (_, most) in enumerate(slots):
@@ -141,7 +144,8 @@ def place(job, nodes):
     shares, first = [], 0
     for (node, _), ranks in zip(slots, given):
         if ranks:
-            shares.append(dict({"node": node, "ranks": ranks, "first": first}, **({"shared": True} if job["per_node"] else {})))
+            shares.append(dict({"node": node, "ranks": ranks, "first": first},
+                               **({"shared": True} if job["per_node"] else {})))
             first += ranks
     if not shares or shares[0]["node"] != job["launcher"]:
         shares.insert(0, {"node": job["launcher"], "ranks": 0, "first": 0})
