@@ -20,8 +20,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 impl Context {
     /// Locks and observes the nodes for a job, and the master if it launches the job. If the requested resources are
-    /// allocated to other jobs, waits for them if `--wait` allows it. `may_queue`: whether the cluster's own Slurm chooses
-    /// the nodes if there is one.
+    /// allocated to other jobs, waits for them if `--wait` allows it. `may_queue`: whether the cluster's own Slurm
+    /// chooses the nodes if there is one.
     ///
     /// # Errors
     /// [`Error::Allocated`] if the resources are still allocated when the wait is over; otherwise as

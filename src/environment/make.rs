@@ -52,7 +52,8 @@ const INSTALL_FAILED: i32 = 4;
 const SEARCHED_LINES: usize = 60;
 const SHOWN_LINES: usize = 10;
 
-/// How long a node may take to end what installs packages, which gets 5 s after SIGTERM, and to remove what it has left.
+/// How long a node may take to end what installs packages, which gets 5 s after SIGTERM, and to remove what it has
+/// left.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// The virtualenv of a command, as all nodes are to have it.
