@@ -59,10 +59,10 @@ Without an inventory (-i, $HVDCTL_INVENTORY, ./inventory.toml, ~/.config/hvdctl/
 machine alone, with its own Docker, except bench, disconnect, env, keys, pool and slurm, which need one. `hvdctl init` \
 writes one.
 
-Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothing changed; 3 some nodes failed; \
-4 nodes unreachable, nothing changed; 5 nodes locked by another command; 125 attach, exec, notebook, run, shell, slurm \
-exec and train: hvdctl itself failed; 130, 143 interrupted, terminated. \
-Otherwise train, run and attach exit with the code of the rank that failed first.";
+Exit codes: 0 done or nothing to do; 1 failed; 2 wrong usage or inventory, nothing changed; 3 some nodes failed; 4 \
+nodes unreachable, nothing changed; 5 nodes locked by another command; 125 attach, exec, notebook, run, shell, slurm \
+exec and train: hvdctl itself failed; 130, 143 interrupted, terminated. Otherwise train, run and attach exit with the \
+code of the rank that failed first.";
 
 /// The commands by what they are for, as the help shows them.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -433,8 +433,7 @@ pub struct Drain {
 
 const DRAIN: &str = "\
 Ranks of elastic jobs (-np MIN:MAX) get the grace period to save their state, and the jobs continue without these \
-nodes. Jobs of a \
-fixed size, and jobs launched on one of these nodes, stay there until they end.";
+nodes. Jobs of a fixed size, and jobs launched on one of these nodes, stay there until they end.";
 
 const DISCONNECT: &str = "\
 A connection stays open for 10 minutes after its last use (cluster.connection_idle_s), and the next command reuses it. \

@@ -117,8 +117,8 @@ const SHOWN_LINES: usize = 12;
 
 /// The next step where this machine lets hvdctl open no more files. hvdctl has raised its soft limit itself.
 const MORE_FILES: &str = "this machine's limit of open files is too low: `ulimit -Hn` shows it, and a node needs about \
-    20. Raise \
-                          it (/etc/security/limits.conf, LimitNOFILE of a service), or select fewer nodes with --on";
+                          20. Raise it (/etc/security/limits.conf, LimitNOFILE of a service), or select fewer nodes \
+                          with --on";
 
 /// The failure of an operation on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

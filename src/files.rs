@@ -40,8 +40,7 @@ impl ReadFault {
             // a Windows drive in WSL, and others without modes of their own, keep the mode that they have
             ReadFault::Open(_) => Some(format!(
                 "chmod 600 {file}; where that changes nothing (a Windows drive in WSL), copy it to your home directory \
-                 first, \
-                 or give a pipe: <(cat {file})"
+                 first, or give a pipe: <(cat {file})"
             )),
         }
     }

@@ -235,8 +235,7 @@ pub fn accelerators(node: &Node, facts: &Facts) -> Option<Finding> {
             warning("it has NVIDIA devices, but no nvidia-smi that lists its GPUs".to_owned()).explain(
                 of_cores,
                 "set `slots` of this [[node]] to the number of its GPUs; `gpus = \"all\"` gives them to its \
-                 containers; `gpus = 0` \
-                 if jobs are to use the CPU",
+                 containers; `gpus = 0` if jobs are to use the CPU",
             )
         });
     };

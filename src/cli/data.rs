@@ -67,5 +67,4 @@ pub struct DataRm {
 
 const REMOVE: &str = "\
 Asks first, unless -y is given. Refuses while jobs run on the nodes. Removes only files that hvdctl has pushed for \
-this cluster; others in \
-the same directory stay.";
+this cluster; others in the same directory stay.";

@@ -82,9 +82,8 @@ pub struct ImagePull {
 
 const PULL: &str = "\
 Uses what `docker login` has stored on this machine: $DOCKER_CONFIG/config.json or ~/.docker/config.json, and the \
-programs that it \
-names (docker-credential-...). Each engine gets the login for its pull only; nothing is stored on a node. `up` pulls \
-in the same way.
+programs that it names (docker-credential-...). Each engine gets the login for its pull only; nothing is stored on a \
+node. `up` pulls in the same way.
 
 Examples:
   hvdctl image pull

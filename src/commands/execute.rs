@@ -24,8 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::watch;
 
-/// The stack of the thread that executes a command, in bytes. The futures of commands are large, in development builds above
-/// all, and that of the main thread is what a shell allows it (`ulimit -s`).
+/// The stack of the thread that executes a command, in bytes. The futures of commands are large, in development builds
+/// above all, and that of the main thread is what a shell allows it (`ulimit -s`).
 const STACK: usize = 64 << 20;
 
 /// Executes a command, shows its result and returns the exit code.

@@ -45,7 +45,8 @@ impl InventoryFile {
     /// Reads the inventory, if nobody else can have changed it or one of the files that it names.
     ///
     /// # Errors
-    /// A file that is wrong, or that others can change: any others if it was found by chance, every user if it is named.
+    /// A file that is wrong, or that others can change: any others if it was found by chance, every user if it is
+    /// named.
     pub fn load(&self, events: &Events) -> Result<Inventory, Error> {
         // without the directory, it may be taken for any inventory
         let here = if self.is_named || self.path.is_absolute() { "" } else { "./" };

@@ -8,8 +8,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// Checks that the file of an option may be written, before anything is done for it. `force`: whether one that exists is
-/// replaced.
+/// Checks that the file of an option may be written, before anything is done for it. `force`: whether one that exists
+/// is replaced.
 ///
 /// # Errors
 /// A file that exists, or is no regular file.

@@ -85,8 +85,8 @@ pub fn check_command(cluster: &Cluster, command: &Description) -> Result<(), Err
     ))
 }
 
-/// Returns the selected nodes of the inventory for a command that contacts none; without an inventory, this machine with
-/// the image that was named.
+/// Returns the selected nodes of the inventory for a command that contacts none; without an inventory, this machine
+/// with the image that was named.
 ///
 /// # Errors
 /// A wrong inventory or selection.
@@ -101,8 +101,8 @@ pub fn without_contact(global: &Global, events: &Events) -> Result<Target, Error
     Target::new(inventory, global.on.as_deref())
 }
 
-/// Returns the login node of the inventory's Slurm, and how it is reached, for a command that is about the jobs there as
-/// well as those on the nodes; `None` if there is none, or if the command is about one of the two only.
+/// Returns the login node of the inventory's Slurm, and how it is reached, for a command that is about the jobs there
+/// as well as those on the nodes; `None` if there is none, or if the command is about one of the two only.
 ///
 /// # Errors
 /// When the login node does not answer.
@@ -121,8 +121,8 @@ pub async fn also_under_slurm(
     under_slurm(inventory.clone().under_slurm(), global, events).await.map(Some)
 }
 
-/// Returns the login node of a cluster of Slurm, and how it is reached. hvdctl's files are in its user's home directory,
-/// unless the inventory names another one.
+/// Returns the login node of a cluster of Slurm, and how it is reached. hvdctl's files are in its user's home
+/// directory, unless the inventory names another one.
 async fn under_slurm(mut inventory: Inventory, global: &Global, events: &Events) -> Result<(Target, Fleet), Error> {
     if let Some(on) = &global.on {
         let hint = "choose them by --sbatch=--nodelist=… or --sbatch=--constraint=…";

@@ -67,8 +67,8 @@ async fn plan(options: &Verify, scope: VerifyScope, context: &Context) -> Result
     planned
 }
 
-/// Checks that the cluster is set up. Where there are workers, or nodes that cannot have any, the next steps show more of
-/// what is wrong.
+/// Checks that the cluster is set up. Where there are workers, or nodes that cannot have any, the next steps show more
+/// of what is wrong.
 ///
 /// # Errors
 /// [`Error::NotUp`].

@@ -165,8 +165,7 @@ pub fn hint(fault: &ArchiveFault) -> String {
         }
         ArchiveFault::Platform { wanted, .. } => format!(
             "`docker pull --platform {wanted} IMAGE && docker save IMAGE >FILE`, or `docker buildx build --platform \
-             {wanted} --output \
-             type=oci,dest=FILE .`, writes one for it; or leave the node out with --on"
+             {wanted} --output type=oci,dest=FILE .`, writes one for it; or leave the node out with --on"
         ),
         ArchiveFault::Several(_) => "name one of them: hvdctl image push NAME --from FILE".to_owned(),
         ArchiveFault::Truncated(_) | ArchiveFault::Damaged { .. } => {

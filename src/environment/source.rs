@@ -66,8 +66,8 @@ enum SourceKind {
 }
 
 impl PackageSource {
-    /// Reads the file, or the first one of [`DEFAULT_FILES`] in the current directory. `only_wheels`: nodes install from
-    /// a directory of wheels, and download nothing.
+    /// Reads the file, or the first one of [`DEFAULT_FILES`] in the current directory. `only_wheels`: nodes install
+    /// from a directory of wheels, and download nothing.
     ///
     /// # Errors
     /// If there is none, it cannot be used, or it is a `uv.lock` and there is no uv here.

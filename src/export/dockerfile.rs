@@ -21,8 +21,8 @@ pub struct ImageRecipe<'a> {
     pub needs_ssh: bool,
 }
 
-/// Returns the Dockerfile, whose context is the project's directory. The steps run as in `train`: as root, with `sh`, in
-/// a directory that has their files and is removed at the end.
+/// Returns the Dockerfile, whose context is the project's directory. The steps run as in `train`: as root, with `sh`,
+/// in a directory that has their files and is removed at the end.
 pub fn dockerfile(recipe: &ImageRecipe<'_>) -> String {
     let ImageRecipe { base, build, steps, files, has_project, needs_ssh } = *recipe;
     let mut text = match build {

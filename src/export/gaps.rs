@@ -62,8 +62,8 @@ pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result
     Ok(unused.into_iter().chain(all.iter().map(sentence)).collect())
 }
 
-/// Returns the settings of nodes that no job under Slurm gets, as with `train`: one sentence for all nodes, if there are
-/// any.
+/// Returns the settings of nodes that no job under Slurm gets, as with `train`: one sentence for all nodes, if there
+/// are any.
 fn unused_under_slurm<'a>(nodes: impl Iterator<Item = &'a Node>) -> Option<String> {
     let fields = |node: &Node| {
         let Container { mounts, devices, ulimits, cap_add, activate, env, env_file } = &node.container;

@@ -2,9 +2,9 @@
 //!
 //! Everything here is a function of the inventory, the project and the options of `export`: an [`ExportRequest`] gives
 //! an [`Exported`] document, with what the user has to do before it can be submitted. No node is contacted, and no
-//! value of a secret is read: a document has the names of variables. `shape` decides how many pods a job has, `pod` what
-//! an MPIJob and a JobSet have in common, `gaps` what of the inventory has no equivalent, `dockerfile` how an image is
-//! made of `setup` or of the project. `manifest` has the types of the documents.
+//! value of a secret is read: a document has the names of variables. `shape` decides how many pods a job has, `pod`
+//! what an MPIJob and a JobSet have in common, `gaps` what of the inventory has no equivalent, `dockerfile` how an
+//! image is made of `setup` or of the project. `manifest` has the types of the documents.
 
 pub mod dockerfile;
 mod gaps;

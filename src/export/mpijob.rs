@@ -21,9 +21,9 @@ const HOSTFILE: &str = "/etc/mpi/hostfile";
 const LAUNCH: &str = "printf '%s\\n' 'IdentityFile /root/.ssh/id_rsa' 'StrictHostKeyChecking no' \
                       'UserKnownHostsFile /dev/null' 'LogLevel ERROR' >/etc/ssh/ssh_config && exec \"$@\"";
 
-/// Starts sshd with host keys of this pod, and with the options of a worker's sshd (worker/spec.rs) that pods can have. The
-/// shell stays the first process: with sshd in its place the kernel would end all ranks, which so have the grace period
-/// of the pod. `START` is [`START`].
+/// Starts sshd with host keys of this pod, and with the options of a worker's sshd (worker/spec.rs) that pods can have.
+/// The shell stays the first process: with sshd in its place the kernel would end all ranks, which so have the grace
+/// period of the pod. `START` is [`START`].
 const WORK: &str = include_str!("../scripts/export/worker.sh");
 /// Becomes a worker's sshd, whose sessions have the image's environment.
 const START: &str = include_str!("../scripts/worker/start.sh");

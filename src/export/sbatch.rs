@@ -274,8 +274,8 @@ fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
     })
 }
 
-/// Returns the lines that choose what the launcher gets of the environment: the names that match these patterns, but for
-/// variables that may be secret.
+/// Returns the lines that choose what the launcher gets of the environment: the names that match these patterns, but
+/// for variables that may be secret.
 fn inherit(patterns: &[&str], secrets: &[&str]) -> String {
     let kept = patterns.join(" | ");
     let branches = if secrets.is_empty() { kept } else { format!("{}) ;;\n  {kept}", secrets.join(" | ")) };

@@ -267,10 +267,8 @@ const RULES: [Rule; 19] = [
         },
         why: "a job that needs this memory runs out of it",
         hint: "`sudo fuser -v /dev/nvidia*` on the node shows programs that nvidia-smi does not; one outside of it may \
-            have the memory if \
-               the node is a container; a killed one may hang in the driver (`sudo dmesg`): `nvidia-smi --gpu-reset -i \
-               N` or a reboot \
-               frees the memory",
+               have the memory if the node is a container; a killed one may hang in the driver (`sudo dmesg`): \
+               `nvidia-smi --gpu-reset -i N` or a reboot frees the memory",
     },
     Rule { severity: Note, check: Check::GpuSettings, find: settings, why: "", hint: "" },
     Rule {

@@ -14,10 +14,9 @@ const DEPTH: usize = 16;
 
 /// Services that take SSH connections for repositories only; also what ends with a dot and one of these.
 const CODE_HOSTS: &str = "github.com gitlab.com bitbucket.org codeberg.org gitea.com gitee.com gitcode.com sr.ht hf.co \
-    huggingface.co \
-                          dev.azure.com visualstudio.com aur.archlinux.org salsa.debian.org \
-                          source.developers.google.com \
-                          git.code.sf.net opendev.org framagit.org gitlab.gnome.org invent.kde.org";
+                          huggingface.co dev.azure.com visualstudio.com aur.archlinux.org salsa.debian.org \
+                          source.developers.google.com git.code.sf.net opendev.org framagit.org gitlab.gnome.org \
+                          invent.kde.org";
 
 /// The names of a configuration, in their order, each once.
 #[derive(Debug, Default, PartialEq)]

@@ -121,13 +121,11 @@ rules! {
 
     /// The name of a pool's member, as a principal of OpenSSH's allowed signers.
     pub OWNER: "a name in the file of allowed signers, like \"ana@example.com\": letters, digits, `@`, `.`, `_`, `+` \
-        or `-`, \
-        the first a letter or digit", 128, "^[A-Za-z0-9][A-Za-z0-9@._+-]*$", |_| Ok(());
+                or `-`, the first a letter or digit", 128, "^[A-Za-z0-9][A-Za-z0-9@._+-]*$", |_| Ok(());
 
     /// The public host key of a machine, without a comment.
     pub HOST_KEY: "a public key as in /etc/ssh/ssh_host_ed25519_key.pub, without its comment: ssh-ed25519, ssh-rsa or \
-        ecdsa-sha2-nistp256 \
-        (-nistp384, -nistp521), a space, and base64", 1500,
+                   ecdsa-sha2-nistp256 (-nistp384, -nistp521), a space, and base64", 1500,
         "^(?:ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)) [A-Za-z0-9+/]{40,}={0,2}$",
         |text| refuse_if(!public_key::is_of_its_type(text), "the base64 is not that of a key of this type");
 
@@ -162,8 +160,7 @@ rules! {
 
     /// A limit that Docker knows.
     pub(super) LIMIT: "the name of a limit (core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, \
-        rss, rtprio, \
-        rttime, sigpending, stack)", 10,
+                       rss, rtprio, rttime, sigpending, stack)", 10,
         "^(?:core|cpu|data|fsize|locks|memlock|msgqueue|nice|nofile|nproc|rss|rtprio|rttime|sigpending|stack)$", |_| Ok(());
 
     /// A capability of Linux (capabilities(7)), as Docker names it.

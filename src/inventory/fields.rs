@@ -265,8 +265,8 @@ static GROUPS: Field = Field {
         groups as @NAME.",
 };
 
-/// The fields of the table `bench`, `cluster`, `defaults`, `node`, `pool` or `slurm`; of the whole file, `""`, what is no table
-/// of fields.
+/// The fields of the table `bench`, `cluster`, `defaults`, `node`, `pool` or `slurm`; of the whole file, `""`, what is
+/// no table of fields.
 pub(super) fn of(table: &str) -> Vec<&'static Field> {
     let node = NODE.iter().chain(CONTAINER);
     match table {
@@ -281,7 +281,8 @@ pub(super) fn of(table: &str) -> Vec<&'static Field> {
     }
 }
 
-/// The names of the fields of the table `bench`, `cluster`, `defaults`, `node`, `pool` or `slurm`, or of these tables for `""`.
+/// The names of the fields of the table `bench`, `cluster`, `defaults`, `node`, `pool` or `slurm`, or of these tables
+/// for `""`.
 pub fn names(table: &str) -> Vec<&'static str> {
     match table {
         "" => TABLES.to_vec(),

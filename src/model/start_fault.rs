@@ -127,8 +127,7 @@ impl StartFault {
             },
             StartFault::LineEnds => format!(
                 "sed -i 's/\\r$//' {file} removes them (so does dos2unix); `*.sh text eol=lf` in .gitattributes keeps \
-                 git from \
-                 adding them"
+                 git from adding them"
             ),
             StartFault::ByteOrderMark => "save it as UTF-8 without a byte order mark".to_owned(),
             StartFault::NoInterpreter | StartFault::NoInterpreterEither if program.ends_with(".py") => {

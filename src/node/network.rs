@@ -234,7 +234,8 @@ pub fn missing_gpus(node: &Node, facts: &Facts) -> Option<String> {
 
 /// Returns the variables by which CUDA programs find the GPUs of a job on a node: the order in which they are numbered,
 /// unless the user has chosen an `order`, and which of the container's GPUs it has. `allocated`: their UUIDs; empty for
-/// all. `sees_all`: the programs are no container's, and see all GPUs of the node, also those that hvdctl is not to use.
+/// all. `sees_all`: the programs are no container's, and see all GPUs of the node, also those that hvdctl is not to
+/// use.
 pub fn gpu_variables(
     node: &Node,
     facts: &Facts,

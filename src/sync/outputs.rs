@@ -146,8 +146,9 @@ impl NodeOutputs {
         found
     }
 
-    /// Keeps what may go into a project: files that were written since this time, by the node's clock, but none of git's
-    /// own, which may be programs that git starts. What another node than the `first` wrote replaces nothing there.
+    /// Keeps what may go into a project: files that were written since this time, by the node's clock, but none of
+    /// git's own, which may be programs that git starts. What another node than the `first` wrote replaces nothing
+    /// there.
     pub fn keep_for_project(&mut self, time: f64, first: bool) {
         self.outputs.retain(|name, output| {
             let is_new = matches!(output, JobOutput::File { time: written, .. } if *written >= time);

@@ -80,8 +80,8 @@ pub struct ProjectFile {
     /// Commands that add to the image what the project needs. They run in a shell, once for all nodes. Without it the
     /// image is used as it is.
     pub setup: Option<Vec<String>>,
-    /// Files, directories and patterns of the project that the commands of `setup` read. A change of one of them makes a
-    /// new image.
+    /// Files, directories and patterns of the project that the commands of `setup` read. A change of one of them makes
+    /// a new image.
     #[serde(default)]
     pub setup_files: Vec<String>,
 }

@@ -9,7 +9,8 @@ use std::iter::once;
 /// The fewest columns that a text is wrapped to in a table, if it is longer.
 const NARROWEST_TEXT: usize = 12;
 
-/// The fewest columns that a note is wrapped to, and the longest word for which a text stays wider. An id of a job fits.
+/// The fewest columns that a note is wrapped to, and the longest word for which a text stays wider. An id of a job
+/// fits.
 const NARROWEST_NOTE: usize = 20;
 
 /// The fewest columns that a table is fitted to.

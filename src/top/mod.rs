@@ -1,7 +1,7 @@
 //! A job as it runs, rank by rank, on the whole terminal.
 //!
-//! `view` is what is known, `draw` shows it, and both are pure. `screen` owns the terminal; `watch` follows the logs and
-//! samples of the nodes.
+//! `view` is what is known, `draw` shows it, and both are pure. `screen` owns the terminal; `watch` follows the logs
+//! and samples of the nodes.
 
 pub mod draw;
 pub mod screen;

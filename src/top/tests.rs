@@ -55,8 +55,8 @@ fn screen(view: &View, width: u16, height: u16, options: DrawOptions) -> Termina
     terminal
 }
 
-/// Two nodes with four ranks. Rank 1 makes no progress, the GPU of rank 0 waits, and the second node has said nothing for a
-/// minute.
+/// Two nodes with four ranks. Rank 1 makes no progress, the GPU of rank 0 waits, and the second node has said nothing
+/// for a minute.
 fn stalled() -> View {
     let mut view = View::new(&job(&["node1", "gpu-0002.cluster.example.org"], 2, 5), NOW - 600.0, None);
     let mut node = |node: &str, first: u32, ago: u32, power: u32| {

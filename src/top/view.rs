@@ -133,8 +133,8 @@ impl View {
         self.nodes[index].failure = Some(one_line(reason, SHOWN));
     }
 
-    /// Takes a frame of a node's log or samples. `ahead`: by how many seconds the node's clock is ahead of ours. Returns
-    /// the sample, if it is one.
+    /// Takes a frame of a node's log or samples. `ahead`: by how many seconds the node's clock is ahead of ours.
+    /// Returns the sample, if it is one.
     pub fn take(&mut self, node: &str, ahead: f64, frame: &Frame) -> Option<UsageReport> {
         let (index, time, rank) = (self.node(node), frame.time - ahead, frame.rank);
         // a job can write to its own log

@@ -451,8 +451,8 @@ impl Login {
     }
 
     /// Returns how root is used. Asking for a password is the last resort: sudo also asks users whom it then refuses,
-    /// and counts each failure. A password that was given beforehand (`has_password`) goes before an engine: a container
-    /// needs the cluster's image, and a rootless engine gives no real root.
+    /// and counts each failure. A password that was given beforehand (`has_password`) goes before an engine: a
+    /// container needs the cluster's image, and a rootless engine gives no real root.
     ///
     /// # Errors
     /// The message of sudo where there is no method.

@@ -49,8 +49,7 @@ const CONFIRM: &str = "confirm it in the ssh agent, or touch the security key";
 
 /// What to do where the operator's key is not on a node yet.
 const FIRST_LOGIN_HINT: &str = "If the node does not accept the key yet: hvdctl keys push --first-login asks for the \
-    node's password and \
-                                installs the key";
+                                node's password and installs the key";
 
 /// How many logins go over jump hosts at the same time: sshd begins to drop connections that have not logged in yet at
 /// the tenth (`MaxStartups`, sshd_config(5)).
@@ -661,8 +660,8 @@ impl Control {
             }
             Ssh::TooManyKeys => format!(
                 "ssh offers more keys than sshd there tries (MaxAuthTries): name the right one by `identity` in the \
-                 inventory, or in \
-                 {config}: Host {host}, IdentityFile ~/.ssh/KEY, IdentitiesOnly yes. `ssh-add -D` empties the agent"
+                 inventory, or in {config}: Host {host}, IdentityFile ~/.ssh/KEY, IdentitiesOnly yes. `ssh-add -D` \
+                 empties the agent"
             ),
             Ssh::AgentRefused => "the ssh agent or security key did not sign: unlock it, confirm in its window or \
                                   touch the key, and repeat the command; `ssh-add -l` shows the agent's keys. A key \
@@ -676,15 +675,12 @@ impl Control {
                 let file = failure::open_file(message).map_or("FILE".to_owned(), readable);
                 format!(
                     "ssh reads it only if it belongs to you or root, and no other user can change it: chmod go-w \
-                     {file}, or \
-                     chown it"
+                     {file}, or chown it"
                 )
             }
             Ssh::KeyFileBroken => "ssh cannot read the private key: it may be cut off, belong to another user, have \
-                Windows line ends, \
-                                   be in PuTTY's format (puttygen KEY -O private-openssh -o NEW), or need a newer \
-                                   OpenSSH; \
-                                   `ssh-keygen -y -f KEY` checks it"
+                                   Windows line ends, be in PuTTY's format (puttygen KEY -O private-openssh -o NEW), \
+                                   or need a newer OpenSSH; `ssh-keygen -y -f KEY` checks it"
                 .into(),
             Ssh::KeyFileMissing => {
                 format!("the key file does not exist: correct `identity` in the inventory, or IdentityFile in {config}")
@@ -695,8 +691,7 @@ impl Control {
                 .into(),
             Ssh::OldAlgorithms => format!(
                 "the node's sshd is older or stricter than this ssh: update it, or allow what it offers in {config}, \
-                 e.g. Host {host}, \
-                 HostKeyAlgorithms +ssh-rsa, PubkeyAcceptedAlgorithms +ssh-rsa"
+                 e.g. Host {host}, HostKeyAlgorithms +ssh-rsa, PubkeyAcceptedAlgorithms +ssh-rsa"
             ),
             Ssh::BadOption => {
                 "this ssh does not know an option in its configuration: remove it, or list it before its use in the \
@@ -707,8 +702,8 @@ impl Control {
             Ssh::Refused => format!("load a key with a passphrase into an agent (ssh-add). {FIRST_LOGIN_HINT}"),
             Ssh::Dropped => format!(
                 "sshd closed the connection before the login: it may have too many at once (MaxStartups), block this \
-                 machine after \
-                 failed logins (fail2ban, PerSourcePenalties), or not be ready yet; see whether `{by_hand}` works"
+                 machine after failed logins (fail2ban, PerSourcePenalties), or not be ready yet; see whether \
+                 `{by_hand}` works"
             ),
             Ssh::NameUnknown => format!("set `host` to an address, or add the name to {config}"),
             Ssh::Other => format!("see whether `{by_hand}` works"),

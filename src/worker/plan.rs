@@ -237,7 +237,8 @@ pub fn worker(
 }
 
 /// Returns the operations without those that would only give a worker, while a job may use it, the data that were
-/// pushed since, a virtualenv that was made since, or the cluster's image again where the job has an image of its own. One that has exited is started.
+/// pushed since, a virtualenv that was made since, or the cluster's image again where the job has an image of its own.
+/// One that has exited is started.
 pub fn kept_for_job(cluster: &Cluster, observed: &ObservedNode, operations: Vec<Operation>) -> Vec<Operation> {
     let worker = observed.runtime.containers.iter().find(|container| container.name == cluster.worker);
     let kept = worker.filter(|_| !observed.open.under_way.is_empty());

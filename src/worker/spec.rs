@@ -148,8 +148,8 @@ pub fn users<'a>(cluster: &Cluster, nodes: impl Iterator<Item = (IpAddr, &'a Tra
     (!cluster.can().root).then(|| nodes.map(user).collect())
 }
 
-/// Returns what is mounted at [`DATA`](crate::paths::DATA) or below it in a node's containers by the inventory, where pushed data cannot be
-/// mounted then.
+/// Returns what is mounted at [`DATA`](crate::paths::DATA) or below it in a node's containers by the inventory, where
+/// pushed data cannot be mounted then.
 pub fn data_obstacle<'a>(cluster: &'a Cluster, node: &'a Node) -> Option<&'a str> {
     let targets = node.container.mounts.iter().map(|mount| mount.target.as_str());
     let data = cluster.layout(&cluster.worker).data;

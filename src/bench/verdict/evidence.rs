@@ -21,8 +21,8 @@ const TAKEN: f64 = 0.1;
 /// node is a property of that node.
 pub const SHARED: f64 = 0.8;
 
-/// A processor below this share of the speed of the others is slow. One whose core runs another thread as well, which is
-/// no fault of the node, keeps more than half of its speed.
+/// A processor below this share of the speed of the others is slow. One whose core runs another thread as well, which
+/// is no fault of the node, keeps more than half of its speed.
 const SHARED_CORE: f64 = 0.5;
 
 /// A reason for which a node may be slow, from its own evidence.

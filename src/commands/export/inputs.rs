@@ -64,8 +64,8 @@ fn env_files<'a>(job: &'a cli::ExportedJob, nodes: &'a [Node]) -> BTreeSet<&'a P
     of_nodes.chain(job.env_file.as_deref()).collect()
 }
 
-/// Checks that the project takes no file with variables along. `texts`: its files, if they are in a ConfigMap; else they
-/// are in an image.
+/// Checks that the project takes no file with variables along. `texts`: its files, if they are in a ConfigMap; else
+/// they are in an image.
 ///
 /// # Errors
 /// A file with variables in a ConfigMap, which many can read.

@@ -55,8 +55,7 @@ impl LoginError {
     fn timed_out() -> io::Error {
         let message = "the login shell did not start the program in time".to_owned();
         let hint = "check whether the start-up file (~/.bashrc, ~/.zshenv) waits, or reads standard input; if the node \
-            is slow, raise \
-                    cluster.command_timeout_s";
+                    is slow, raise cluster.command_timeout_s";
         io::Error::other(LoginError { message, hint })
     }
 
@@ -65,8 +64,7 @@ impl LoginError {
         let line: String = text.lines().find(|line| !line.is_empty()).unwrap_or_default().chars().take(200).collect();
         let message = format!("the login shell keeps printing and never starts the program: {line}");
         let hint = "check what the start-up file (~/.bashrc, ~/.zshenv) prints, and make it return early without a \
-            terminal: \
-                    [ -t 0 ] || return";
+                    terminal: [ -t 0 ] || return";
         io::Error::other(LoginError { message, hint })
     }
 }

@@ -48,8 +48,8 @@ struct Connection {
 }
 
 impl Reach {
-    /// Passes on what connects to a port of this machine. The program is `tunnel.py` as a module, and what comes from it
-    /// now are frames.
+    /// Passes on what connects to a port of this machine. The program is `tunnel.py` as a module, and what comes from
+    /// it now are frames.
     pub fn open(listener: TcpListener, mut process: Process, output: impl AsyncRead + Unpin + Send + 'static) -> Reach {
         let passing = tokio::spawn(async move {
             let input = process.take_stdin();

@@ -128,9 +128,8 @@ impl Transport {
         let hint = match &self.access.other_owner {
             None => format!(
                 "hvdctl needs root on the node. Give the password: --ask-sudo-pass, or ${PASSWORD_FILE}; or let {user} \
-                 run sudo \
-                 without one (NOPASSWD in /etc/sudoers.d); {group}or set `user = \"root\"`. Ranks without containers need none of \
-                 these: `runtime = \"process\"` in [cluster]"
+                 run sudo without one (NOPASSWD in /etc/sudoers.d); {group}or set `user = \"root\"`. Ranks without \
+                 containers need none of these: `runtime = \"process\"` in [cluster]"
             ),
             Some(owner) => format!(
                 "hvdctl needs root on the node, but does not send a password for other nodes to those of {owner}. Ask \
