@@ -1,5 +1,5 @@
 """Jobs that hvdctl has submitted to the cluster's queue, as the containers of that Slurm see them. hvdctl has put a
-description of each on every node that may get it, `jobs/ID.json` (start/queued.rs); only root reads and writes it. What
+description of each on every node that may get it, `jobs/ID.json` (schedule/queue); only root reads and writes it. What
 is in the job's own directory, ranks can change: nothing is read there after the job has begun."""
 import contextlib
 import fcntl
