@@ -28,13 +28,13 @@ use tokio::sync::oneshot;
 /// A step of the work on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it does to the node.
+    /// Its effect on the node.
     pub kind: StepKind,
     /// Its name, e.g. `pulling IMAGE`.
     pub text: Cow<'static, str>,
 }
 
-/// What a step does to its node.
+/// The effect of a step on its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
     /// It changes nothing.
@@ -77,7 +77,7 @@ pub enum Stream {
     Stderr,
 }
 
-/// What was done on a node.
+/// A result that was achieved on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Completion {
     /// The project was compared, and what differed was uploaded.
@@ -124,7 +124,9 @@ impl From<&str> for Completion {
     }
 }
 
-/// What happens in a command. Renderers format it; the lines of `--json` are [`Line`](crate::render::json::Line)s.
+/// An event of a command. Renderers format it; the lines of `
+///
+/// json` are [`Line`](crate::render::json::Line)s.
 #[derive(Debug)]
 pub enum Event {
     /// A rank has written a line.
@@ -149,21 +151,21 @@ pub enum Event {
     Done {
         /// The node.
         node: String,
-        /// What was done.
+        /// The result.
         what: Completion,
     },
     /// A node has failed. The error is reported again at the end.
     Failed {
         /// The node.
         node: String,
-        /// What failed.
+        /// The failure.
         error: NodeError,
     },
     /// The job is restarted.
     Restart {
         /// When, in seconds since the epoch, if that is not now.
         time: Option<f64>,
-        /// Why, and how it continues.
+        /// The reason, and how the job continues.
         restart: Restart,
     },
     /// Ranks have made no progress for `stall_warning_s`; the job continues. It is reported once for each time that
@@ -232,9 +234,9 @@ pub enum Event {
     Warning(Message),
     /// The terminal is needed for a question; see [`Events::suspend`].
     Suspend {
-        /// Where to report that the rows are cleared.
+        /// The channel on which to report that the rows are cleared.
         cleared: oneshot::Sender<()>,
-        /// What is closed when the question is over.
+        /// The channel that is closed when the question is over.
         over: mpsc::Receiver<()>,
     },
 }
@@ -249,7 +251,7 @@ impl Event {
 /// Number of pending events above which readers of node output pause.
 const MAX_WAITING: usize = 4096;
 
-/// Where orchestration sends its events. Cheap to clone.
+/// The sender to which orchestration passes its events. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Events {
     sender: mpsc::Sender<Event>,
@@ -309,7 +311,7 @@ impl Events {
     /// does, usually `each_node`.
     ///
     /// # Errors
-    /// Those of the work.
+    /// Returns the errors of the work.
     pub async fn step<T>(
         &self,
         node: &str,
@@ -363,7 +365,7 @@ impl Events {
     /// Sends [`Event::Failed`] if the result is a failure.
     ///
     /// # Errors
-    /// That of the result.
+    /// Returns the error of the result.
     pub fn report<T>(&self, result: Result<T, NodeError>) -> Result<T, NodeError> {
         result.inspect_err(|error| self.failed(error))
     }
