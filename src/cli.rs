@@ -45,7 +45,7 @@ pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -145,7 +145,7 @@ pub struct Global {
     pub image: Option<String>,
 }
 
-/// What decides when and where a job runs.
+/// The program that decides when and where a job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scheduler {
     /// hvdctl, on the nodes of the inventory.
@@ -340,7 +340,7 @@ pub enum Lock {
     Release,
 }
 
-/// Whether a command waits for the locks of others.
+/// Options of the wait for other commands' locks.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct Waiting {
     /// Wait until the nodes are free, at most this long, e.g. 10m [default: fail at once]
@@ -367,7 +367,7 @@ pub struct Up {
     /// End jobs whose workers must be replaced [default: change nothing if there are any]
     #[arg(long)]
     pub force: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -378,7 +378,7 @@ pub struct Doctor {
     /// Fix what is safe to fix: remove containers and processes of ended jobs, push keys
     #[arg(long)]
     pub fix: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -415,7 +415,7 @@ pub struct Down {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

@@ -124,9 +124,8 @@ impl From<&str> for Completion {
     }
 }
 
-/// An event of a command. Renderers format it; the lines of `
-///
-/// json` are [`Line`](crate::render::json::Line)s.
+/// An event of a command. Renderers format it; the lines of `--json` are
+/// [`Line`](crate::render::json::Line)s.
 #[derive(Debug)]
 pub enum Event {
     /// A rank has written a line.

@@ -1,5 +1,5 @@
-//! Who besides the user and root can change a file of the operator's machine: OpenSSH's rule for its own files
-//! (StrictModes), with the node's rule for groups (`node/close.sh`).
+//! Checks for users other than the operator and root who can change a file of the operator's machine: OpenSSH's rule
+//! for its own files (StrictModes), with the node's rule for groups (`node/close.sh`).
 
 use crate::text::quote::readable;
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// How somebody else can change a file, or what is on the way to it.
+/// A way in which another user can change a file or the path to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     /// By owning it.
@@ -247,7 +247,7 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// How others can change a file, each with the name of the path.
+    /// Returns the ways in which others can change a file, each with the name of the path.
     fn found(path: &Path) -> Vec<(Access, String)> {
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         foreign_writers(path).unwrap().iter().map(|writer| (writer.access, name(&writer.path))).collect()

@@ -72,9 +72,8 @@ pub struct ProjectFile {
     /// The program and its arguments, which `-- COMMAND…` replaces. Without it: `python train.py` or `python main.py`,
     /// whichever is in the project.
     command: Option<Vec<String>>,
-    /// The launcher of the ranks, unless `
-    ///
-    /// launcher` names one. The default is `slurm.launcher` of the inventory under Slurm, otherwise `cluster.launcher`.
+    /// The launcher of the ranks, unless `--launcher` names one. The default is `slurm.launcher` of the
+    /// inventory under Slurm, otherwise `cluster.launcher`.
     launcher: Option<LauncherName>,
     /// A Dockerfile in the project, by its path there. The image that it builds replaces the cluster's.
     pub build: Option<String>,
