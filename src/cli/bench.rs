@@ -32,7 +32,7 @@ pub struct Bench {
     /// Number of ranks for the collectives, also written -np N [default: one on every slot]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: Option<u32>,
-    /// How ranks are launched
+    /// Launch options
     #[command(flatten)]
     pub launching: Launching,
     /// Sizes of the arrays, e.g. 1K,1M,64M; all are measured [default: 1K to 256M, as time allows]
@@ -50,12 +50,12 @@ pub struct Bench {
     /// Time limit for the job that measures collectives, in seconds
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: u64,
-    /// Whether it waits for jobs and locks
+    /// Wait for jobs and locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// What `bench` measures.
+/// A part of `bench`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// The network between the workers of every pair of nodes

@@ -30,7 +30,7 @@ pub struct DataPush {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -60,7 +60,7 @@ pub struct DataRm {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

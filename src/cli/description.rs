@@ -1,4 +1,4 @@
-//! What is particular to each command, in one place: exit codes, output, signals, locks, and the nodes that it needs.
+//! Properties of each command, in one place: exit codes, output, signals, locks, and the nodes that it needs.
 
 use super::{Command, Data, Env, Image, Jobs, JobsCommand, Keys, Lock, Slurm, Waiting};
 use std::time::Duration;
@@ -6,33 +6,33 @@ use std::time::Duration;
 /// The commands for jobs under Slurm, as messages name them; tests/described compares them with the descriptions.
 pub const FOR_SLURM: &str = "train, run, verify, jobs, attach, logs, top, report, stop, fetch and disconnect";
 
-/// What a command does with its process and its nodes.
+/// The properties of a command that concern its process and its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
-    /// Whose exit code hvdctl has.
+    /// The origin of its exit code.
     pub exit: ExitCode,
-    /// What it writes to standard output.
+    /// The form of its standard output.
     pub output: OutputForm,
-    /// What the first signal does.
+    /// Its reaction to the first signal.
     pub signal: SignalPolicy,
     /// The locks that it takes; `None` for a command that takes none.
     pub locks: Option<Locks>,
     /// The nodes that it works on.
     pub nodes: NodeUse,
-    /// Whether it is also for jobs under Slurm.
+    /// Set if it also supports jobs under Slurm.
     pub is_for_slurm: bool,
 }
 
-/// Whose exit code hvdctl has.
+/// The origin of hvdctl's exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitCode {
     /// Its own (docs/reference/common.md, "Exit codes").
     Own,
-    /// That of a program, with codes above 124 for failures of hvdctl's own.
+    /// The exit code of a program, with codes above 124 for failures of hvdctl itself.
     Program,
 }
 
-/// What a command writes to standard output.
+/// The form of a command's standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputForm {
     /// Its result, once.
@@ -41,7 +41,7 @@ pub enum OutputForm {
     Lines,
 }
 
-/// What the first signal does to a command; the second always ends it at once.
+/// The reaction of a command to the first signal; the second always ends it at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignalPolicy {
     /// It ends at once.
@@ -57,9 +57,9 @@ pub enum SignalPolicy {
 pub enum NodeUse {
     /// None.
     None,
-    /// Those of an inventory, which has to be there.
+    /// The nodes of an inventory, which is required.
     OfInventory,
-    /// Those of an inventory; without one, this machine.
+    /// The nodes of an inventory; without one, this machine.
     OrThisMachine,
 }
 
@@ -68,7 +68,7 @@ pub enum NodeUse {
 pub struct Locks {
     /// The command, as the locks show it to others.
     pub purpose: String,
-    /// How long it waits for other commands' locks; `None`: it fails at once.
+    /// Time limit for other commands' locks; `None` to fail at once.
     pub wait: Option<Duration>,
 }
 
@@ -88,7 +88,7 @@ const READS: Description = Description {
     is_for_slurm: false,
 };
 
-/// The same for jobs, wherever they run.
+/// [`READS`] for jobs, including those under Slurm.
 const READS_JOBS: Description = Description { is_for_slurm: true, ..READS };
 
 /// A command that changes nodes in steps.

@@ -42,7 +42,7 @@ pub struct EnvCreate {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -77,7 +77,7 @@ pub struct EnvRm {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

@@ -19,7 +19,7 @@ pub enum Export {
     Sbatch(ExportSbatch),
 }
 
-/// What every exported job has.
+/// Options that all exports have in common.
 #[derive(Debug, Args)]
 pub struct ExportedJob {
     /// Project directory
@@ -28,7 +28,7 @@ pub struct ExportedJob {
     /// Number of ranks, also written -np N
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
     pub np: RankCount,
-    /// How ranks are launched
+    /// Launch options
     #[command(flatten)]
     pub launching: LauncherChoice,
     /// Set a variable for the ranks: NAME=VALUE, or NAME to keep the value out of the document
@@ -64,7 +64,7 @@ pub struct ExportedJob {
 #[derive(Debug, Args)]
 #[command(after_help = PODS)]
 pub struct ExportPods {
-    /// What every exported job has
+    /// Options of every export
     #[command(flatten)]
     pub job: ExportedJob,
     /// GPUs per pod; 0: none [default: those of a node in the inventory]
@@ -97,7 +97,7 @@ pub struct ExportPods {
 #[derive(Debug, Args)]
 #[command(after_help = SBATCH)]
 pub struct ExportSbatch {
-    /// What every exported job has
+    /// Options of every export
     #[command(flatten)]
     pub job: ExportedJob,
     /// Option of sbatch, passed on unchanged: --sbatch=--exclude=node3; may be repeated

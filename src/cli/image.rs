@@ -52,7 +52,7 @@ pub struct ImagePush {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -75,7 +75,7 @@ pub struct ImagePull {
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -98,7 +98,7 @@ pub struct ImageBuild {
     /// Time limit of each step
     #[arg(long, value_name = "SPAN", default_value = "2h", value_parser = humantime::parse_duration)]
     pub timeout: Duration,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -120,7 +120,7 @@ pub struct ImagePrune {
     /// Also remove the newest image of each project
     #[arg(long)]
     pub all: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

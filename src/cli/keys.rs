@@ -24,7 +24,7 @@ pub struct Push {
     /// Where a node accepts only a password, let ssh ask for it and install your public key first
     #[arg(long)]
     pub first_login: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -68,7 +68,7 @@ pub struct Generate {
     /// The kind of the pair
     #[command(flatten)]
     pub pair: NewPair,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -82,7 +82,7 @@ pub struct Rotate {
     /// Skip unreachable nodes; `keys push` gives them the new key later
     #[arg(long)]
     pub skip_offline: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

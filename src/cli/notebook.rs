@@ -16,7 +16,7 @@ pub struct Notebook {
     /// Project directory; uploaded to every node; JupyterLab starts in it
     #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// What $HVDCTL_LAUNCH starts ranks with
+    /// Launch options of $HVDCTL_LAUNCH
     #[command(flatten)]
     pub launching: Launching,
     /// Port on this machine [default: 8888, or the next free one]
@@ -47,7 +47,7 @@ pub struct Notebook {
     /// Use the cluster's image as it is; ignore `setup` and `build` in hvdctl.toml
     #[arg(long)]
     pub no_setup: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

@@ -29,7 +29,7 @@ pub struct SlurmUp {
     /// Time limit for each step of building the image, e.g. 30m
     #[arg(long, value_name = "SPAN", default_value = "30m", value_parser = humantime::parse_duration)]
     pub timeout: Duration,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -65,7 +65,7 @@ pub struct SlurmDown {
     /// Stop running and queued jobs [default: change nothing if there are any]
     #[arg(long)]
     pub force: bool,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

@@ -13,10 +13,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What starts and connects the ranks.
+/// Options that select the launcher and its controller.
 #[derive(Debug, Clone, Args)]
 pub struct LauncherChoice {
-    /// What starts the ranks [default: `launcher` in hvdctl.toml, otherwise slurm.launcher under Slurm, otherwise
+    /// Launcher of the ranks [default: `launcher` in hvdctl.toml, otherwise slurm.launcher under Slurm, otherwise
     /// cluster.launcher, otherwise horovodrun]
     #[arg(long, value_name = "LAUNCHER")]
     pub launcher: Option<LauncherName>,
@@ -31,10 +31,10 @@ pub struct LauncherChoice {
     pub mpi: bool,
 }
 
-/// How ranks are launched.
+/// Options of the launch of ranks.
 #[derive(Debug, Clone, Args)]
 pub struct Launching {
-    /// What starts and connects the ranks
+    /// Launcher and controller
     #[command(flatten)]
     pub choice: LauncherChoice,
     /// Option of sbatch, passed on unchanged: --sbatch=--exclude=node3; may be repeated
@@ -52,7 +52,7 @@ pub(super) fn sbatch(text: &str) -> Result<String, String> {
 /// Options of a job.
 #[derive(Debug, Clone, Args)]
 pub struct Running {
-    /// How ranks are launched
+    /// Launch options
     #[command(flatten)]
     pub launching: Launching,
     /// Return once every rank has started, or the job is in Slurm's queue, and print the job's id
@@ -83,7 +83,7 @@ pub struct Running {
     /// Restart the job up to N times after a failure, on the nodes that answer
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub restarts: u32,
-    /// What to do when nodes leave or join an elastic job (-np MIN:MAX) [default: in-place with horovodrun and Gloo,
+    /// Behaviour when nodes leave or join an elastic job (-np MIN:MAX) [default: in-place with horovodrun and Gloo,
     /// otherwise restart]
     #[arg(long, value_name = "MODE")]
     pub elastic: Option<ElasticMode>,
@@ -102,12 +102,12 @@ pub struct Running {
     /// Show which rank would run where, and with which command; start nothing
     #[arg(long, conflicts_with = "detach")]
     pub dry_run: bool,
-    /// How the cluster is set up on the way to the job
+    /// Set-up of the cluster before the job
     #[command(flatten)]
     pub set_up: SetUp,
 }
 
-/// How the cluster is set up on the way to the job.
+/// Options of the set-up of a cluster before its job.
 #[derive(Debug, Clone, Args)]
 pub struct SetUp {
     /// If nodes lack keys, image or workers, do first what `hvdctl up` does [default: ask]
@@ -237,7 +237,7 @@ pub struct Verify {
     /// Number of ranks, also written -np N [default: one on every slot]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks)]
     pub np: Option<u32>,
-    /// How ranks are launched
+    /// Launch options
     #[command(flatten)]
     pub launching: Launching,
     /// Place ranks slot by slot, or node by node
@@ -253,15 +253,15 @@ pub struct Verify {
     /// Time limit of the job in seconds
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub timeout: u64,
-    /// How the cluster is set up on the way to the job
+    /// Set-up of the cluster before the job
     #[command(flatten)]
     pub set_up: SetUp,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// What says how large a job is: one of them is needed.
+/// Returns the group of options that state the size of a job: one of them is needed.
 fn size_of_job() -> ArgGroup {
     ArgGroup::new("size").args(["np", "best"]).required(true).multiple(true)
 }
@@ -291,7 +291,7 @@ pub struct Train {
     /// Program to run [default: `command` in hvdctl.toml, otherwise train.py or main.py]
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<ProgramArgument>,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }
@@ -309,7 +309,7 @@ pub struct Run {
     /// Program to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<ProgramArgument>,
-    /// Whether it waits for locks
+    /// Wait for locks
     #[command(flatten)]
     pub waiting: Waiting,
 }

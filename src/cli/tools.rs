@@ -123,7 +123,7 @@ Examples:
 
 The nodes are contacted only for --best and slurm-conf, or if the inventory does not give their slots.";
 
-/// What `hosts` prints.
+/// The output format of `hosts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For horovodrun -H: node1:1,node2:1

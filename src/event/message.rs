@@ -18,7 +18,7 @@ pub enum Message {
     },
     /// A failure in spite of which the command continues.
     Failure(NodeError),
-    /// What a rule has found.
+    /// The finding of a rule.
     Finding(Finding),
 }
 

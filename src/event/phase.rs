@@ -27,7 +27,7 @@ pub enum Phase {
     Preparing,
     /// The ranks of a job are started.
     StartingRanks {
-        /// How many.
+        /// Number of ranks.
         ranks: u32,
     },
     /// A job runs.
@@ -57,12 +57,12 @@ pub enum Phase {
     MeasuringConnections {
         /// The number of the round, from 1 on.
         round: usize,
-        /// How many rounds there are.
+        /// Number of rounds.
         rounds: usize,
     },
     /// `bench` measures connections that look slow again.
     MeasuringAgain {
-        /// How many.
+        /// Number of connections.
         connections: usize,
     },
 }

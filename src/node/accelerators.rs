@@ -3,7 +3,7 @@
 /// The most accelerators that a node is believed to have.
 const MOST: u32 = 64;
 
-/// Who makes an accelerator.
+/// The maker of an accelerator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
     /// AMD.
@@ -25,7 +25,7 @@ pub enum Maker {
 pub struct Accelerators {
     /// Their maker.
     pub maker: Maker,
-    /// How many there are.
+    /// Their number.
     pub count: u32,
 }
 

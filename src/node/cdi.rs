@@ -12,7 +12,7 @@ pub const GENERATE: &str = "sudo nvidia-ctk cdi generate --output=";
 /// The file that it writes by default.
 const FILE: &str = "/etc/cdi/nvidia.yaml";
 
-/// What the files offer: the names after `nvidia.com/gpu=`.
+/// The devices that the files offer: the names after `nvidia.com/gpu=`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CdiDevices {
     /// The files that describe GPUs.
@@ -109,7 +109,7 @@ impl CdiDevices {
     }
 }
 
-/// Whether a name is one that `nvidia-ctk` gives.
+/// Returns true if `nvidia-ctk` generates names of this form.
 fn is_common(name: &str) -> bool {
     let index = name.strip_prefix("gpu").or(name.strip_prefix("mig")).unwrap_or(name);
     let is_index = !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
@@ -137,7 +137,7 @@ mod tests {
         GpuRequest::Devices(ids.iter().map(|id| (*id).to_owned()).collect())
     }
 
-    /// What Podman is asked for, and what is missing.
+    /// Returns the request that Podman gets, and the missing devices.
     fn asked(names: &str, request: GpuRequest, listed: &str) -> (GpuRequest, String) {
         let (gpus, cdi) = (list(listed.lines()).0, offered(names));
         let request = cdi.translate(request, &gpus);

@@ -28,9 +28,9 @@ pub struct Span {
 /// The mark of a drained node, which takes no part in new jobs; `JOBS/.drained@CLUSTER` there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drained {
-    /// Who drained it, `user@host`.
+    /// The user who drained it, `user@host`.
     pub by: String,
-    /// When, in seconds since the epoch by the operator's clock.
+    /// The time at which it was drained, in seconds since the epoch by the operator's clock.
     pub since: u32,
 }
 
@@ -55,25 +55,25 @@ pub struct Facts {
     pub cores: u32,
     /// Its addresses and listeners.
     pub network: NodeNetwork,
-    /// What `nvidia-smi` says.
+    /// The state of `nvidia-smi`.
     pub nvidia_smi: NvidiaSmi,
     /// GPUs that the machine itself sees. They may not be all if `nvidia-smi` failed.
     pub gpus: Vec<Gpu>,
-    /// What its CDI files offer, where Podman is the engine and reads them in the usual directories.
+    /// The devices of its CDI files, if Podman is the engine and reads them in the usual directories.
     pub cdi: Option<CdiDevices>,
-    /// Whether it has a device of NVIDIA's drivers, also of those that have no `nvidia-smi` (Jetson, WSL 2).
+    /// Set if it has a device of NVIDIA's drivers, even of one without `nvidia-smi` (Jetson, WSL 2).
     pub has_nvidia_device: bool,
     /// Its accelerators of other makers.
     pub accelerators: Vec<Accelerators>,
     /// When its report began and ended by its own clock, in seconds since the epoch.
     pub clock: Option<Span>,
-    /// How far its clock is ahead of ours.
+    /// Seconds by which its clock is ahead of ours.
     pub ahead: Option<Span>,
-    /// What jobs have on it.
+    /// The processes and records of jobs on it.
     pub jobs: NodeJobs,
-    /// Whether the node is drained.
+    /// The mark of a drained node, if it is drained.
     pub drained: Option<Drained>,
-    /// Who can change and enter its directories.
+    /// The permissions of its directories.
     pub permissions: Permissions,
     /// Its directories and their room.
     pub storage: NodeStorage,

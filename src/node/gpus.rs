@@ -89,7 +89,7 @@ impl fmt::Display for GpuDevice<'_> {
     }
 }
 
-/// What `nvidia-smi` says on a machine or in a container.
+/// The state of `nvidia-smi` on a machine or in a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum NvidiaSmi {
     /// There is no such program.

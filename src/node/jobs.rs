@@ -1,4 +1,4 @@
-//! What jobs have on a node: their processes and records.
+//! The processes and records of jobs on a node.
 
 use super::lines::{known, parts};
 use crate::model::job_state::is_job_id;
@@ -15,7 +15,7 @@ pub struct Rank {
     pub container: Option<String>,
     /// The cluster that the job belongs to, by the record that lies on the node.
     pub cluster: Option<String>,
-    /// Whether it was killed and waits in the kernel, so that it is still there.
+    /// Set if it was killed but still exists, because it waits in the kernel.
     pub killed: bool,
 }
 
@@ -28,7 +28,7 @@ pub struct RecordedJob {
     pub record: String,
 }
 
-/// What was observed of jobs on a node.
+/// The observed state of jobs on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeJobs {
     /// The processes of jobs, other clusters' too.
@@ -41,7 +41,7 @@ pub struct NodeJobs {
     pub outside: BTreeSet<String>,
 }
 
-/// Those of a node's recorded jobs that have not ended.
+/// The recorded jobs of a node that have not ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenJobs {
     /// All of them.

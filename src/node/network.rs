@@ -21,7 +21,7 @@ pub struct Endpoint {
     pub label: String,
     /// Its network, as `10.0.0.0/24`, if known.
     pub network: Option<String>,
-    /// Whether other IPv4 addresses have that name, too: a program that knows the name may take one of them.
+    /// Set if other IPv4 addresses have that name, too: a program that knows the name may use one of them.
     pub is_ambiguous: bool,
 }
 
@@ -53,7 +53,7 @@ pub fn place(inventory: &Inventory, node: &Node, facts: &Facts) -> Result<Endpoi
 /// it is the IPv4 address on the same interface, because launchers are given no others.
 ///
 /// # Errors
-/// What is missing or does not match.
+/// Returns what is missing or does not match.
 pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
     let address = match (&node.address, &node.interface) {
         (Some(address), _) => *address,
@@ -149,7 +149,7 @@ pub fn gpu_request(node: &Node, facts: &Facts) -> GpuRequest {
     }
 }
 
-/// What [`gpu_request`] asks for in the words of the inventory.
+/// Returns the request for a node's GPUs as the inventory states it.
 fn stated_request(node: &Node, facts: &Facts) -> GpuRequest {
     let devices = GpuDevice::of(&facts.gpus);
     match &node.gpus {

@@ -1,15 +1,15 @@
-//! Who can change the directories in which root works, and who can enter them.
+//! Permissions of the directories in which root works.
 
 use super::lines::parts;
 use crate::inventory::Cluster;
 use crate::text::quote;
 use std::fmt;
 
-/// Why it matters who can change such a directory.
+/// The reason why no one else may be able to change such a directory.
 pub const WHY: &str = "root works there: anyone who can replace a directory on the path can read what root writes \
                        there, and choose what runs as root";
 
-/// How somebody other than root and the login that hvdctl uses can change a directory, or what is on the way to it.
+/// A way in which someone other than root and the login that hvdctl uses can change a directory or the path to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// By owning it.
@@ -156,13 +156,13 @@ impl fmt::Display for ClosedDirectory {
 /// The permissions of a node's directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// What others can change.
+    /// The paths that others can change.
     pub exposed: Vec<ExposedPath>,
-    /// What hvdctl cannot change.
+    /// The directories that hvdctl cannot change.
     pub closed: Vec<ClosedDirectory>,
     /// The home directory of the login, where only a rootless engine calls it root.
     pub home: Option<String>,
-    /// What is missing of the directories that containers have, or that projects need.
+    /// The missing directories that containers mount or projects need.
     pub missing: Vec<String>,
     /// The cluster's directories that others may enter and should not.
     pub unclosed: Vec<String>,

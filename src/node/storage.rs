@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Room on a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// What it is for: `images`, `jobs` or `projects`.
+    /// Its purpose: `images`, `jobs` or `projects`.
     pub what: String,
     /// Bytes that are free.
     pub free: u64,
@@ -15,12 +15,12 @@ pub struct Disk {
     pub path: String,
 }
 
-/// How many more files and directories a file system can have, where that is limited.
+/// Number of further files and directories for which a file system has room, if that is limited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inodes {
-    /// What it is for: `images`, `jobs`, `projects` or `data`.
+    /// Its purpose: `images`, `jobs`, `projects` or `data`.
     pub what: String,
-    /// How many are free.
+    /// Number of files and directories that can still be created.
     pub free: u64,
     /// The directory.
     pub path: String,
@@ -29,7 +29,7 @@ pub struct Inodes {
 /// A directory of the cluster on a node, or its nearest parent that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDirectory {
-    /// What it is for: `ssh`, `jobs`, `projects` or `data`.
+    /// Its purpose: `ssh`, `jobs`, `projects` or `data`.
     pub what: String,
     /// The type of its file system, as `stat` names it without spaces.
     pub file_system: String,
@@ -40,7 +40,7 @@ pub struct NodeDirectory {
 /// A directory that is the same one on several nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedDirectory {
-    /// What it is for: `ssh`, `jobs`, `projects` or `data`.
+    /// Its purpose: `ssh`, `jobs`, `projects` or `data`.
     pub what: String,
     /// The directory.
     pub path: String,
@@ -57,9 +57,9 @@ pub struct NodeStorage {
     pub inodes: Vec<Inodes>,
     /// The directories that belong to this node alone, or should.
     pub directories: Vec<NodeDirectory>,
-    /// Those of them that are other nodes' too.
+    /// The directories among them that other nodes have, too.
     pub shared: Vec<SharedDirectory>,
-    /// Why that could not be found out.
+    /// The reason why that is unknown, if it is.
     pub shared_unknown: Option<String>,
     /// This cluster's data by name.
     pub pushed: BTreeMap<String, PushedData>,

@@ -10,7 +10,7 @@ use console::{Alignment, measure_text_width, pad_str, strip_ansi_codes, style};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// What a node is doing.
+/// The activity of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowState {
     /// No step is in progress.

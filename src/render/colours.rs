@@ -1,4 +1,4 @@
-//! Whether output has colours, from the command line, the environment and the kind of stream.
+//! The use of colours in output, as decided by the command line, the environment and the kind of stream.
 
 use crate::cli::Color;
 use std::io::{self, IsTerminal};

@@ -41,7 +41,7 @@ pub enum Line<'a> {
     Done {
         /// The node.
         node: &'a str,
-        /// What was done, as text.
+        /// The result, as text.
         done: String,
         /// The upload of the project, if there was one.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ pub enum Line<'a> {
     Failed {
         /// The node.
         node: &'a str,
-        /// What failed.
+        /// The failure.
         error: &'a NodeError,
     },
     /// The job is restarted (`--restarts`); `jobs` has the result of each attempt.
@@ -63,10 +63,10 @@ pub enum Line<'a> {
         /// When, in `logs`.
         #[serde(skip_serializing_if = "Option::is_none")]
         time: Option<String>,
-        /// Why.
+        /// The reason, and how the job continues.
         #[serde(flatten)]
         restart: &'a Restart,
-        /// The same as text.
+        /// The event as text.
         text: String,
     },
     /// Ranks have made no progress for `stall_warning_s`; the job continues. It is reported once for each time that
@@ -74,7 +74,7 @@ pub enum Line<'a> {
     Idle {
         /// These ranks.
         ranks: &'a [IdleRank],
-        /// The same as text.
+        /// The event as text.
         text: String,
     },
     /// Ranks make progress again.
@@ -83,7 +83,7 @@ pub enum Line<'a> {
         ranks: &'a [IdleRank],
         /// The seconds without progress, of the one that waited the longest.
         seconds: u64,
-        /// The same as text.
+        /// The event as text.
         text: String,
     },
     /// JupyterLab of `notebook` answers.
@@ -91,7 +91,7 @@ pub enum Line<'a> {
         /// The address of the page, with the token.
         url: &'a str,
     },
-    /// What a rank used since the sample before, in `top`.
+    /// The usage of a rank since the sample before, in `top`.
     #[serde(rename = "rank_usage")]
     RankUsage {
         /// When, by the node's clock.
@@ -100,22 +100,22 @@ pub enum Line<'a> {
         rank: u32,
         /// Its node.
         node: &'a str,
-        /// What it used.
+        /// Its usage.
         #[serde(flatten)]
         usage: RankUsage,
     },
-    /// What a node used since the sample before, all processes together, in `top`.
+    /// The usage of a node since the sample before, all processes together, in `top`.
     #[serde(rename = "node_usage")]
     NodeUsage {
         /// When, by the node's clock.
         time: String,
         /// The node.
         node: &'a str,
-        /// What it used.
+        /// Its usage.
         #[serde(flatten)]
         usage: NodeUsage,
     },
-    /// What a GPU does, in `top`.
+    /// The usage of a GPU, in `top`.
     #[serde(rename = "gpu_usage")]
     GpuUsage {
         /// When, by the node's clock.
@@ -128,7 +128,7 @@ pub enum Line<'a> {
         uuid: Option<&'a str>,
         /// The rank that uses it, if that is known.
         rank: Option<u32>,
-        /// What it does.
+        /// Its usage.
         #[serde(flatten)]
         usage: GpuUsage,
     },
@@ -139,7 +139,7 @@ pub enum Line<'a> {
     },
 }
 
-/// What an upload changed on a node.
+/// The changes that an upload made on a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Upload {
     /// The number of files that were sent.

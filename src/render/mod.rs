@@ -22,10 +22,10 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often the rows are drawn.
+/// Interval at which the rows are drawn.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a renderer shows.
+/// Options of a renderer.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// JSON instead of text.
@@ -34,9 +34,9 @@ pub struct Options {
     pub quiet: bool,
     /// From 1 on, every step.
     pub verbose: u8,
-    /// Whether a terminal may show rows: the lines of `trace` would come between them.
+    /// Set if a terminal may show rows: the lines of `trace` would come between them.
     pub has_rows: bool,
-    /// Whether the command shows ranks' lines, so that its result does not name what was done on each node.
+    /// Set if the command shows ranks' lines, so that its result does not name the actions on each node.
     pub streams_output: bool,
 }
 
@@ -79,7 +79,7 @@ pub fn run(events: EventReceiver, options: Options) {
     renderer.finish();
 }
 
-/// Whether control sequences from ranks and nodes reach the terminal (`--raw`).
+/// Set if control sequences from ranks and nodes reach the terminal (`--raw`).
 static RAW: AtomicBool = AtomicBool::new(false);
 
 /// The first error of writing to standard output.

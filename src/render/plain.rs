@@ -6,7 +6,7 @@ use crate::event::{Event, Step, StepKind};
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often a node's transfer has a line.
+/// Interval at which a node's transfer is reported in a line.
 const TRANSFER_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Writes a line per event.

@@ -12,7 +12,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, T
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-/// How long nothing is drawn after a rank's line, so that nothing moves between lines that follow each other.
+/// Time after a rank's line in which nothing is drawn, so that nothing moves between lines in close succession.
 const REST: Duration = Duration::from_secs(2);
 /// From this width on a transfer shows a bar, bytes, rate and time left; below, only the percentage.
 const WIDE: u16 = 72;
@@ -47,7 +47,7 @@ fn show(bar: &ProgressBar, row: BoardRow, width: u16) {
 pub struct Rows {
     options: Options,
     term: Box<dyn TermLike>,
-    /// Whether standard output goes to the same terminal.
+    /// Set if standard output goes to the same terminal.
     shows_output: bool,
     board: Board,
     multi: MultiProgress,

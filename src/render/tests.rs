@@ -1,4 +1,4 @@
-//! What each renderer shows of the same lists of events.
+//! The output of each renderer for the same lists of events.
 
 pub mod terminal;
 
@@ -177,7 +177,7 @@ fn options(verbose: u8, quiet: bool, streams_output: bool) -> Options {
     Options { json: false, quiet, verbose, has_rows: true, streams_output }
 }
 
-/// What is on a terminal of 24 lines and 90 columns after the events of each second, and at the end.
+/// Returns the contents of a terminal of 24 lines and 90 columns after the events of each second, and at the end.
 fn on_rows(scene: Scene, streams_output: bool) -> String {
     console::set_colors_enabled(false);
     console::set_colors_enabled_stderr(false);
@@ -223,7 +223,7 @@ fn as_plain(scene: Scene, verbose: u8, quiet: bool) -> String {
     text
 }
 
-/// The same of `--json`.
+/// Returns the lines of `--json`: `1> ` those of standard output, `2> ` those of standard error.
 fn as_json(scene: Scene, streams_output: bool) -> String {
     let json = Json(options(0, false, streams_output));
     let mut text = String::new();

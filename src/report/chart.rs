@@ -13,14 +13,14 @@ const TICKS: u32 = 4;
 
 /// A line of a chart.
 pub(super) struct ChartLine<'a> {
-    /// What it is of, shown when one points at it.
+    /// The text that appears when the pointer is on the line.
     pub(super) title: String,
     /// The number of its colour.
     pub(super) colour: usize,
     pub(super) series: &'a Series,
 }
 
-/// What values are measured in.
+/// The unit of a chart's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Percent.

@@ -1,4 +1,4 @@
-//! What the frames of a job's logs and samples say of it, in bounded memory.
+//! The contents of a job's logs and samples, collected frame by frame in bounded memory.
 
 use super::metric::{Metric, Pattern};
 use super::series::{Scale, Series};
@@ -27,7 +27,7 @@ const SPANS: usize = 200;
 /// Restarts that are listed.
 const RESTARTS: usize = 100;
 
-/// What is known of a job.
+/// The collected data about a job.
 #[derive(Debug)]
 pub struct Report<'a> {
     pub(super) job: &'a Job,
@@ -40,7 +40,7 @@ pub struct Report<'a> {
     pub(super) metrics: Vec<Metric>,
     /// The restarts, with their times.
     pub(super) restarts: Vec<(f64, String)>,
-    /// What the report lacks, and why.
+    /// Notes on data that the report lacks, each with its reason.
     missing: Vec<String>,
     /// The last lines of the rank that failed first.
     pub(super) last_lines: Vec<String>,
@@ -54,10 +54,10 @@ pub(super) struct NodeHistory {
     /// Percent of its cores, MiB, and KiB a second: received, sent, read, written.
     pub(super) usage: [Series; OF_NODE],
     pub(super) gpus: BTreeMap<u32, GpuHistory>,
-    /// Which rank is in which place on the node, as of the newest sample.
+    /// The rank in each place on the node, as of the newest sample.
     places: BTreeMap<u32, u32>,
     has_samples: bool,
-    /// Whether the reason is known why it has none.
+    /// Set if the reason for the lack of samples is known.
     is_silent: bool,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct RankSpan {
     pub(super) end: Option<(f64, RankEnd)>,
 }
 
-/// How a rank ended.
+/// The end of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RankEnd {
     /// The launcher gave the process another rank.

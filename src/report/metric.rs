@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-/// How many lines are named that came nearest to a pattern without a match.
+/// Number of lines that are named because they came nearest to a pattern without a match.
 const NEAREST: usize = 3;
 /// The most characters of such a line.
 const LINE: usize = 160;
-/// How many ranks are drawn of one metric; more could not be distinguished.
+/// The most ranks that are drawn of one metric; more could not be distinguished.
 const RANKS: usize = 64;
 
 /// Control sequences for colour and style, which may stand inside of a value.

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long git may take in all. A large repository on a slow disk must not delay a job.
+/// Total time limit for git. A large repository on a slow disk must not delay a job.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The most bytes of its answers.
@@ -43,7 +43,7 @@ const HARMLESS: [(&str, &str); 4] = [
 pub struct Commit {
     /// Its id, 40 or 64 hexadecimal digits.
     pub id: String,
-    /// Whether the project differs from it; `None` if that is not known.
+    /// True if the project differs from it; `None` if unknown.
     pub is_dirty: Option<bool>,
 }
 
@@ -52,14 +52,14 @@ pub fn is_commit(id: &str) -> bool {
     matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// What git reports of the repository that a project is in.
+/// Git's report about the repository that contains a project.
 #[derive(Debug)]
 pub struct GitReport {
     /// The id of the commit.
     id: String,
     /// The project's directory in the repository, with a slash at its end; empty for the top.
     prefix: String,
-    /// What `git status` lists in that directory.
+    /// The output of `git status` in that directory.
     status: Option<Vec<u8>>,
 }
 

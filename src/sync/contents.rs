@@ -24,7 +24,7 @@ pub(super) struct ContentStore {
     pub(super) mtime: u64,
 }
 
-/// Where contents come from.
+/// The source of a file's contents.
 #[derive(Debug, Clone)]
 enum Source {
     /// The bytes that were hashed.
@@ -34,7 +34,7 @@ enum Source {
     /// The file in its place, with its state when it was hashed; `None` if it may change, or has changed, without
     /// another state.
     Place(Option<Box<Stamp>>),
-    /// The same of a file with holes, and where it has data.
+    /// [`Source::Place`] for a file with holes, with the ranges that hold data.
     Sparse(Arc<(Option<Box<Stamp>>, Vec<Range>)>),
 }
 
@@ -47,7 +47,7 @@ pub(super) const MOST_RANGES: usize = 16 << 10;
 /// Holes of fewer bytes altogether are sent.
 const WORTHWHILE: u64 = 64 << 10;
 
-/// Where parts of a file begin and end in a tar stream; the last one ends with the file.
+/// The alignment of the parts of a file in a tar stream; the last one ends with the file.
 const TAR_BLOCK: u64 = 512;
 
 /// Returns whether these are parts of a file of this size, in order, as a tar stream can have them.
@@ -270,7 +270,7 @@ impl Write for HashedCopy {
 /// Reads these parts of a file, one after the other. Ends early where the file does.
 struct Ranges<'a> {
     file: &'a File,
-    /// Those that are not read to their end.
+    /// The parts that have not been read to their end.
     ranges: &'a [Range],
     /// The bytes of the first of them that were read.
     read: u64,

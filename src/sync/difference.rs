@@ -1,6 +1,6 @@
-//! What nodes have of files, compared with the manifest here. Nodes that have the same are compared once: the manifest
-//! of one of them crosses the network, record by record, and they share the result, so that memory does not grow with
-//! the number of nodes.
+//! Comparison of the files on nodes with the manifest here. Nodes that have the same files are compared once: the
+//! manifest of one of them crosses the network, record by record, and they share the result, so that memory does not
+//! grow with the number of nodes.
 
 use crate::error::NodeError;
 use crate::sync::limit;

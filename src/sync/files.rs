@@ -26,7 +26,7 @@ const LIST: &str = "f";
 
 /// Bytes in one piece of the tar stream.
 const PIECE: usize = 256 * 1024;
-/// How many pieces are read ahead of a node.
+/// Number of pieces that are read ahead of a node.
 const PIECES_AHEAD: usize = 8;
 
 /// A list of names follows the files in the stream after so many bytes of contents or of names: the node hashes them
@@ -34,33 +34,33 @@ const PIECES_AHEAD: usize = 8;
 const LISTED_BYTES: u64 = 32 << 20;
 const LISTED_NAMES: usize = 64 << 10;
 
-/// Why a file cannot be sent any more.
+/// The reason why a file that has changed can no longer be sent.
 const CHANGED: &str = "the file changes while it is uploaded";
 
 /// A project's files on the operator's machine.
 #[derive(Debug, Clone)]
 pub struct ProjectFiles {
     pub(super) root: PathBuf,
-    /// What belongs to the project.
+    /// The files that belong to the project.
     pub manifest: Arc<Manifest>,
     /// Hash of the manifest, [`Manifest::hash`].
     pub hash: String,
-    /// What the operator may not expect of it.
+    /// Notes about properties of the project that may surprise the operator.
     pub notes: Vec<String>,
     /// The notes that were sent; `refresh` keeps them.
     pub(super) noted: Arc<Noted>,
     /// The contents of each file of the manifest, by the positions of all entries.
     contents: Arc<FileContents>,
-    /// What was compared with this manifest.
+    /// The results of comparisons with this manifest.
     pub(crate) differences: Arc<Differences>,
 }
 
 /// Notes of which an upload to several nodes sends one.
 #[derive(Debug)]
 pub(super) struct Noted {
-    /// What the operator may not expect of the project.
+    /// The notes about properties that may surprise the operator.
     pub(super) project: Once,
-    /// What is large in the project.
+    /// The note about large files and directories.
     pub(super) size: Once,
 }
 
@@ -317,7 +317,7 @@ impl ProjectFiles {
     /// its entry.
     ///
     /// # Errors
-    /// Those of `write`, and if the contents cannot be had any more as they were hashed.
+    /// Returns the errors of `write`, or an error if the contents are no longer those that were hashed.
     pub(crate) fn send_file(
         &self,
         (at, name, entry): (usize, &str, &ManifestEntry),

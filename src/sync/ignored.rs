@@ -28,14 +28,14 @@ const OWN: &str = ".hvdctlignore";
 /// The rules for a project.
 pub(super) struct IgnoreRules {
     root: PathBuf,
-    /// Those of the directories that the project is in.
+    /// The rules of the directories that contain the project.
     outside: Option<Arc<DirectoryRules>>,
     global: Gitignore,
-    /// Those of the project's directories, as they are reached.
+    /// The rules of the project's directories, read as they are reached.
     inside: RwLock<HashMap<PathBuf, Arc<DirectoryRules>>>,
-    /// How many entries each file outside the project excludes.
+    /// Number of entries that each file outside the project excludes.
     excluded: Mutex<BTreeMap<PathBuf, usize>>,
-    /// Whether the repository ignores the project as a whole.
+    /// Set if the repository ignores the project as a whole.
     is_ignored: bool,
 }
 
@@ -315,7 +315,7 @@ mod tests {
         assert!(read_rules(dir.path(), Path::new("/dev/null")).unwrap().is_empty());
     }
 
-    /// What is kept of the directory `name`, and the note.
+    /// Returns the entries that are kept of the directory `name`, and the note.
     fn of(dir: &Path, name: &str) -> (BTreeSet<String>, Option<String>) {
         let root = fs::canonicalize(dir).unwrap();
         let rules = IgnoreRules::with(&root.join(name), |_| Some(root.join("global"))).unwrap();

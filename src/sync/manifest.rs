@@ -118,7 +118,7 @@ impl Selection {
     }
 }
 
-/// How what a node has differs from a manifest.
+/// The difference between the files on a node and a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The entries that the node lacks or has with other contents, and the directories they are in.
@@ -314,7 +314,7 @@ impl Manifest {
     /// Returns the files and directories with most of the bytes, the largest first: not a directory that has nearly all
     /// of its bytes in one of its entries, but that entry.
     pub fn largest(&self) -> Vec<(&str, u64)> {
-        /// How many at most, and of which share of all bytes.
+        /// The most files and directories that are named, and their least share of all bytes.
         const MOST: usize = 3;
         const SHARE: u64 = 10;
         let mut sizes = BTreeMap::<&str, u64>::new();
@@ -414,7 +414,7 @@ impl Manifest {
         text
     }
 
-    /// What a node with these records, by name, lacks.
+    /// Returns the entries that a node with these records, by name, lacks.
     pub(crate) fn missing(&self, had: &BTreeMap<String, String>) -> Selection {
         let mut comparer = Comparer::new(self);
         had.iter().for_each(|(name, record)| comparer.take(format!("{record} {name}").as_bytes()).unwrap());

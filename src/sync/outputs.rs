@@ -211,7 +211,7 @@ pub struct Download {
     pub node: String,
     /// Its name there.
     pub name: String,
-    /// What it is.
+    /// The output itself.
     pub output: JobOutput,
     /// [`JobOutput::content`] of what was uploaded under this path, if the job has changed that.
     pub uploaded: Option<String>,

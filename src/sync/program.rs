@@ -1,4 +1,4 @@
-//! What keeps a program of the project from starting, as far as its file shows it before the start.
+//! Faults that keep a program of the project from starting, as far as its file shows them before the start.
 
 use crate::error::Error;
 use crate::model::start_fault::{StartFault, interpreter};
@@ -6,13 +6,13 @@ use crate::paths::WORKSPACE;
 use crate::text::argument::ProgramArgument;
 use crate::text::nodeset::printable;
 
-/// How many bytes of a file are examined.
+/// Number of bytes of a file that are examined.
 pub const HEAD: u64 = 64 << 10;
 
 /// Programs that read a script as commands.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ksh", "zsh"];
 
-/// What Windows' programs and those of macOS begin with, and how texts with a byte order mark do (UTF-8, UTF-16).
+/// The first bytes of programs for Windows and macOS, and of texts with a byte order mark (UTF-8, UTF-16).
 const WINDOWS: &[u8] = b"MZ";
 const MACOS: [&[u8]; 4] = [b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe"];
 /// A class of Java's, or a program for several processors of macOS.

@@ -72,8 +72,8 @@ pub struct ProjectFile {
     /// The program and its arguments, which `-- COMMAND…` replaces. Without it: `python train.py` or `python main.py`,
     /// whichever is in the project.
     command: Option<Vec<String>>,
-    /// What starts the ranks, unless `--launcher` names it. Without it: `slurm.launcher` of the inventory under Slurm,
-    /// otherwise `cluster.launcher`.
+    /// The launcher of the ranks, unless `--launcher` names one. The default is `slurm.launcher` of the
+    /// inventory under Slurm, otherwise `cluster.launcher`.
     launcher: Option<LauncherName>,
     /// A Dockerfile in the project, by its path there. The image that it builds replaces the cluster's.
     pub build: Option<String>,
@@ -112,7 +112,7 @@ impl ProjectFile {
 pub struct ProjectCommand {
     /// The program and its arguments.
     pub argv: Vec<ProgramArgument>,
-    /// Whether neither the user nor `hvdctl.toml` has named it.
+    /// Set if neither the user nor `hvdctl.toml` has named it.
     pub is_default: bool,
     /// The launcher that `hvdctl.toml` names.
     pub launcher: Option<LauncherName>,
@@ -166,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    /// What begins the generated part of the page.
+    /// The line that begins the generated part of the page.
     const MARK: &str = "<!-- generated from src/sync/project.rs -->\n";
 
     /// A value of a field, as the page describes and as the file has it.

@@ -34,15 +34,15 @@ pub struct TargetDirectory {
     lock: File,
 }
 
-/// What was fetched into the directory: [`JobOutput::content`] by path, and the list of it, to which records are
-/// appended.
+/// The outputs that were fetched into the directory: [`JobOutput::content`] by path, and the list of them, to which
+/// records are appended.
 #[derive(Debug)]
 struct FetchedList {
     contents: BTreeMap<String, String>,
     list: File,
 }
 
-/// What is at the path of an output that is to be fetched.
+/// The state of the path of an output that is to be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
     /// Nothing, or what an earlier fetch put there or the upload took from there, unchanged since.

@@ -14,11 +14,11 @@ use std::sync::Arc;
 pub struct TextFile {
     /// Its path in the project.
     pub path: String,
-    /// Whether it is a program.
+    /// Set if it is executable.
     pub is_executable: bool,
 }
 
-/// Why a project is not a few texts.
+/// A reason why a project does not consist of a few texts.
 #[derive(Debug)]
 pub enum NoTexts {
     /// It has at least this many bytes.
@@ -43,7 +43,7 @@ impl From<Error> for NoTexts {
 /// refused without being read.
 ///
 /// # Errors
-/// Why the project is not at most `most` bytes of texts.
+/// Returns why the project is not at most `most` bytes of texts.
 pub fn read(root: &Path, most: u64) -> Result<Vec<TextFile>, NoTexts> {
     let mut paths = walked(root, Some(Arc::new(IgnoreRules::of_project(root)?)))?;
     paths.sort_unstable();

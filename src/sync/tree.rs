@@ -1,4 +1,4 @@
-//! What is in a directory of this machine, found and read by several threads.
+//! The contents of a directory of this machine, found and read by several threads.
 
 use crate::error::Error;
 use crate::sync::contents::{self, ContentStore, is_gone, open};
@@ -29,7 +29,7 @@ const LARGE: u64 = 64 * 1024;
 const GROUP: usize = 16;
 const MAX_THREADS: usize = 12;
 
-/// How many files a message names.
+/// The most files that a message names.
 pub(crate) const NAMED: usize = 5;
 
 /// So many bytes of small files are kept in memory as they were hashed, for all nodes.
@@ -137,16 +137,16 @@ fn odd_path<'a>(root: &Path, path: &'a Path) -> Option<&'a Path> {
     relative.to_str().is_none().then_some(relative)
 }
 
-/// What the walk has found that no manifest can have. What is in a directory with such a name is not counted.
+/// The entries that no manifest can have. The contents of a directory with such a name are not counted.
 #[derive(Default)]
 struct Odd {
-    /// Those whose names are not UTF-8.
+    /// Entries whose names are not UTF-8.
     names: Counted,
     /// Links whose targets are not UTF-8.
     links: Counted,
 }
 
-/// How many paths there are, and the first of them.
+/// Number of paths, and the first of them.
 #[derive(Default)]
 struct Counted {
     count: usize,
@@ -203,17 +203,17 @@ impl Odd {
     }
 }
 
-/// What the walk has found.
+/// An entry that the walk has found.
 pub(super) struct Found {
     /// Its path in the directory.
     pub(super) name: String,
-    /// What it is.
+    /// The entry of the manifest.
     pub(super) entry: ManifestEntry,
-    /// How far it is.
+    /// The state of the entry.
     pub(super) state: FoundState,
 }
 
-/// How far something is that was found.
+/// The state of an entry that the walk has found.
 pub(super) enum FoundState {
     /// It was read; a file's contents are there.
     Read(Option<ContentStore>),

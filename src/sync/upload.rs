@@ -55,12 +55,12 @@ const COPY_LIMIT: Duration = Duration::from_secs(3600);
 pub struct Project {
     /// Its files.
     pub files: ProjectFiles,
-    /// Where they are, see [`origin`](super::project::origin). A project of the same name from another place does not
-    /// replace this one.
+    /// The place of the files, see [`origin`](super::project::origin). A project of the same name from another place
+    /// does not replace this one.
     pub origin: String,
-    /// Whether it replaces a project of the same name from another place.
+    /// Set if it replaces a project of the same name from another place.
     pub shared: bool,
-    /// What else is mounted in the containers, by its path there: links may lead to it.
+    /// The other mounts of the containers, by their paths there: links may lead to them.
     pub mounts: Vec<String>,
 }
 
@@ -69,26 +69,26 @@ pub struct Project {
 pub struct Workspace {
     /// The directory that the job mounts.
     pub directory: String,
-    /// Whether the project's directory was created just now.
+    /// Set if the project's directory was created just now.
     pub is_new: bool,
-    /// Whether the job has a directory to itself, because another job uses the project's directory with other files.
+    /// Set if the job has a directory to itself, because another job uses the project's directory with other files.
     pub is_separate: bool,
 }
 
-/// What a node has of a project.
+/// The state of a project on a node.
 #[derive(Debug, Default)]
 pub struct ProjectComparison {
-    /// Where the job will find the project.
+    /// The directory in which the job will find the project.
     pub workspace: Workspace,
     /// The hash of the manifest of what it has.
     has: Option<String>,
-    /// Whether the node has exactly the project's files.
+    /// Set if the node has exactly the project's files.
     is_same: bool,
-    /// How many more files and directories fit, if that is limited.
+    /// Number of further files and directories for which there is room, if that is limited.
     inodes: Option<u64>,
 }
 
-/// What was uploaded to a node.
+/// The result of an upload to a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uploaded {
     /// Number of files and links sent.
@@ -272,7 +272,7 @@ fn note_of_size(manifest: &Manifest, stored: u64) -> String {
     )
 }
 
-/// Why a project is not uploaded to a directory.
+/// A reason why a project is not uploaded to a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Refusal {
     #[error("another project has this name there, uploaded from {0}")]

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt as _;
 #[serde(untagged)]
 #[schemars(rename = "Argument")]
 pub enum ProgramArgument {
-    /// What nearly all of them are.
+    /// An argument in UTF-8.
     Text(String),
     /// The name of a file from another system, for example.
     Bytes(Vec<u8>),

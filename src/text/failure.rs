@@ -5,7 +5,7 @@ fn classify<K: Copy>(text: &str, kinds: &[(K, &[&str])]) -> Option<K> {
     kinds.iter().find(|(_, patterns)| patterns.iter().any(|pattern| text.contains(pattern))).map(|(kind, _)| *kind)
 }
 
-/// Why `ssh` could not log in.
+/// A reason why `ssh` could not log in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ssh {
     /// The host key is not known, and ssh may not accept it.
@@ -38,10 +38,10 @@ pub enum Ssh {
     Other,
 }
 
-/// How hvdctl's own message of a login begins that a person has not confirmed.
+/// The beginning of hvdctl's message about a login that no one has confirmed.
 pub const UNCONFIRMED: &str = "the login was not confirmed";
 
-/// What decides each kind. A cause comes before what follows from it.
+/// The texts that identify each kind. A cause precedes its consequences.
 const SSH_KINDS: [(Ssh, &[&str]); 11] = [
     (Ssh::HostKeyUnknown, &["Host key verification failed", "host key is known"]),
     (Ssh::TooManyKeys, &["Too many authentication failures"]),
@@ -89,7 +89,7 @@ fn is_without_keys(text: &str) -> bool {
     methods.is_some_and(|(methods, _)| !methods.split(',').any(|method| method == "publickey"))
 }
 
-/// How many lines of ssh's messages are shown.
+/// The most lines of ssh's messages that are shown.
 const SSH_LINES: usize = 6;
 
 /// Returns what `ssh` says of its failure, with the cause in the first line: without notices, what it tried, and what
@@ -121,7 +121,7 @@ pub fn open_file(text: &str) -> Option<&str> {
     key().or_else(|| text.split_once("Bad owner or permissions on ")?.1.lines().next().map(str::trim))
 }
 
-/// Why `sudo` did not run a program.
+/// A reason why `sudo` did not run a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SudoFailure {
     /// It wants a password.
@@ -149,7 +149,7 @@ pub fn sudo(line: &str) -> Option<SudoFailure> {
     classify(line, &kinds)
 }
 
-/// Why an `sshd` exited when it was started.
+/// A reason why an `sshd` exited when it was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sshd {
     /// Another program has the port.
@@ -172,7 +172,7 @@ pub fn sshd(text: &str) -> Sshd {
     classify(text, &kinds).unwrap_or(Sshd::Other)
 }
 
-/// Why the Docker Engine, or a program that reaches it, failed.
+/// A reason why the Docker Engine, or a program that reaches it, failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Docker {
     /// The engine cannot give GPUs to containers.
@@ -248,7 +248,7 @@ pub fn needs_buildkit(text: &str) -> bool {
     text.contains("requires BuildKit")
 }
 
-/// Why a registry gave no image.
+/// A reason why a registry did not provide an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegistryRefusal {
     /// It has given too many to this address or login.
@@ -319,7 +319,7 @@ pub fn registry(text: &str) -> Option<RegistryRefusal> {
     classify(&text, &kinds)
 }
 
-/// Why `nvidia-smi` failed.
+/// A reason why `nvidia-smi` failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NvidiaSmiFailure {
     /// The driver was updated while the old one is loaded.
@@ -360,7 +360,7 @@ pub fn is_gpu_fault(line: &str) -> bool {
     patterns.iter().any(|pattern| line.contains(pattern))
 }
 
-/// Why a program could not read or write a file.
+/// A reason why a program could not read or write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileFailure {
     /// Something of another type has the place.
@@ -382,7 +382,7 @@ pub fn files(text: &str) -> Option<FileFailure> {
     classify(text, &kinds)
 }
 
-/// Why pip or uv installed no packages.
+/// A reason why pip or uv installed no packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InstallFailure {
     /// A disk or the quota is full.
@@ -395,7 +395,7 @@ pub enum InstallFailure {
     NoNetwork,
     /// This pip cannot read the file.
     OldPip,
-    /// What was downloaded is not what the file says.
+    /// A downloaded file does not have the hash that the requirements file states.
     WrongHash,
     /// A package is not for this version of Python.
     WrongPython,
@@ -497,7 +497,7 @@ pub fn is_locale_warning(line: &str) -> bool {
     line.contains("warning: setlocale")
 }
 
-/// Whether a line says that the container runtime could not start a program in a container (runc and crun).
+/// Returns true if a line says that the container runtime could not start a program in a container (runc and crun).
 pub fn is_from_runtime(line: &str) -> bool {
     line.contains("OCI runtime exec failed")
 }
@@ -587,7 +587,7 @@ mod tests {
         }
     }
 
-    /// What OpenSSH 9.2 wrote where an agent did not confirm.
+    /// Output of OpenSSH 9.2 if an agent did not confirm.
     const AGENT: &str = "sign_and_send_pubkey: signing failed for ED25519 \"root@vm\" from agent: agent refused \
         operation\n\
                          root@h: Permission denied (publickey,keyboard-interactive).";

@@ -22,7 +22,7 @@ const SHORT_ID: usize = 8;
 /// A word of an identifier column with more characters is shortened.
 const LONG_ID: usize = 20;
 
-/// What a column has, and so what happens to it in a table that is wider than the terminal.
+/// The kind of a column's contents, which decides how a table that is wider than the terminal shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     /// The name of a node, a number or a state: stays whole.
@@ -42,7 +42,7 @@ pub enum ColumnKind {
 pub struct Column {
     /// Its head.
     pub head: &'static str,
-    /// What it has.
+    /// The kind of its contents.
     pub kind: ColumnKind,
 }
 
@@ -228,7 +228,7 @@ impl Table {
     }
 }
 
-/// Which columns are where, and how wide.
+/// The arrangement of a table's columns, and their widths.
 struct Layout<'a> {
     /// The columns that are shown, from left to right.
     shown: &'a [usize],

@@ -11,10 +11,10 @@ use std::time::Duration;
 /// The share of the width that names of nodes have at most.
 const NAME: u16 = 6;
 
-/// How it is drawn.
+/// Options of a drawing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DrawOptions {
-    /// Whether colours are used (`NO_COLOR`, `--color`).
+    /// Set if colours are used (`NO_COLOR`, `--color`).
     pub has_colours: bool,
     /// The first rank that is shown, counted in rows.
     pub first: usize,

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 /// The longest time between a key and its effect.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// What was typed.
+/// A key of the user, or another event of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypedKey {
     /// Leave.
@@ -46,7 +46,7 @@ pub struct Screen {
     /// It is not dropped: ratatui would print that it cannot show the cursor of a terminal that is gone, and panic,
     /// because that cannot be printed either.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
-    /// What was typed.
+    /// The keys that the user has typed.
     pub keys: UnboundedReceiver<TypedKey>,
     is_over: Arc<AtomicBool>,
 }

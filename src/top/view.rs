@@ -1,4 +1,4 @@
-//! What is known of a running job, as the frames of its nodes say it.
+//! The state of a running job, collected from the frames of its nodes.
 
 use crate::launch::placement::Share;
 use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
@@ -21,7 +21,7 @@ const SILENT: f64 = 30.0;
 /// A job that is watched.
 #[derive(Debug)]
 pub struct View {
-    /// What is above the table: the job.
+    /// The job, which is described above the table.
     pub head: Head,
     /// By rank.
     pub ranks: BTreeMap<u32, WatchedRank>,
@@ -29,7 +29,7 @@ pub struct View {
     pub nodes: Vec<WatchedNode>,
     /// The newest message.
     pub message: Option<String>,
-    /// How the job ended.
+    /// The end of the job, in words.
     pub end: Option<String>,
     /// Only lines in which this is found are shown.
     grep: Option<Regex>,
@@ -58,11 +58,11 @@ pub struct Head {
 pub struct WatchedRank {
     /// The index of its node.
     pub node: usize,
-    /// What it uses.
+    /// Its usage.
     pub usage: Option<RankUsage>,
     /// When it wrote the last line, and the last line that is wanted.
     pub line: (Option<f64>, String),
-    /// What it does while it makes no progress.
+    /// Its activity while it makes no progress.
     pub waits: Option<String>,
     /// Its exit code, if it has ended.
     pub code: Option<i32>,
@@ -73,13 +73,13 @@ pub struct WatchedRank {
 pub struct WatchedNode {
     /// Its name.
     pub name: String,
-    /// What it uses.
+    /// Its usage.
     pub usage: Option<NodeUsage>,
     gpus: BTreeMap<u32, WatchedGpu>,
     places: BTreeMap<u32, u32>,
     /// When anything came from it, in seconds since the epoch.
     heard: Option<f64>,
-    /// Why it cannot be followed.
+    /// The reason why it cannot be followed, if any.
     pub failure: Option<String>,
 }
 
@@ -96,11 +96,11 @@ struct WatchedGpu {
 pub struct RankGpu<'a> {
     /// Its index in the container.
     pub index: u32,
-    /// What it is.
+    /// Its description.
     pub description: &'a GpuDescription,
-    /// What it does.
+    /// Its usage.
     pub usage: GpuUsage,
-    /// Whether it has been in use all the time for a while and takes little power: kernels run that wait.
+    /// Set if it has been fully in use for a while but takes little power, which means that kernels run and wait.
     pub is_stalled: bool,
 }
 

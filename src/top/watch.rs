@@ -30,7 +30,7 @@ const BEGINNING: u64 = 16 << 10;
 const REST: Duration = Duration::from_millis(250);
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// What is watched.
+/// The job that is watched, and its cluster.
 pub struct WatchedJob<'a> {
     /// The nodes of the cluster.
     pub target: &'a Target,
@@ -44,13 +44,13 @@ pub struct WatchedJob<'a> {
     pub grep: Option<Regex>,
 }
 
-/// How it is shown.
+/// The way to show the job.
 pub enum Display {
     /// On a screen of the terminal.
     Screen {
         /// The terminal.
         screen: Screen,
-        /// Whether it has colours.
+        /// Set if colours are used.
         has_colours: bool,
     },
     /// As events: [`Event::Usage`].

@@ -1,5 +1,5 @@
-//! How root and the container engine can be used on a node: what `access/login.sh` and `access/access.sh` report about
-//! the login, and what follows from it.
+//! Access to root and the container engine of a node: parses what `access/login.sh` and `access/access.sh` report about
+//! the login, and decides how both are used.
 
 use crate::model::engine::{EngineChoice, EngineName};
 use crate::text::failure::{self, SudoFailure};
@@ -7,10 +7,10 @@ use crate::text::packages::Distribution;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// What is wrong with a program that lacks options.
+/// Fault of a program that lacks options; completes its name.
 pub const UNFIT: &str = "is not GNU's or too old (coreutils 8.30 is needed)";
 
-/// What is wrong with a node that has no Docker.
+/// Fault of a node without Docker.
 pub const NO_DOCKER: &str = "docker: command not found";
 
 /// The fault of a node's `docker`.
@@ -22,7 +22,7 @@ enum CommandFault {
     IsPodman,
 }
 
-/// What is wrong with a node that has no Podman.
+/// Fault of a node without Podman.
 const NO_PODMAN: &str = "podman: command not found";
 
 /// The engine of the system, as `DOCKER_HOST` names it.
@@ -31,20 +31,20 @@ const SYSTEM: &str = "unix:///var/run/docker.sock";
 /// The address of Podman's service for root.
 pub const ROOT_PODMAN: &str = "unix:///run/podman/podman.sock";
 
-/// How root's Podman is started.
+/// Hint for a root Podman whose service is not running.
 pub const START_PODMAN: &str = "start its service on that node: sudo systemctl enable --now podman.socket";
 
-/// How a login's own Podman is started.
+/// Hint for a rootless Podman whose service is not running.
 pub const START_ROOTLESS_PODMAN: &str = "start its service as that user on the node: systemctl --user enable --now \
                                          podman.socket, and loginctl enable-linger, so that it outlives the login \
                                          session";
 
-/// How the one or the other is started, where only its user knows whether the login may use sudo.
+/// Hint for a node on which neither Podman service is running, if it is unknown whether the login may use sudo.
 const START_EITHER_PODMAN: &str = "start root's on that node: sudo systemctl enable --now podman.socket; or the \
                                    user's, without sudo: systemctl --user enable --now podman.socket, and loginctl \
                                    enable-linger";
 
-/// What sudo allows the login.
+/// The permissions that sudo gives the login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sudo {
     /// The login is root itself.
@@ -63,7 +63,7 @@ impl Default for Sudo {
     }
 }
 
-/// How a program is run as root.
+/// The way to run a program as root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RootMethod {
     /// The login is root.
@@ -78,8 +78,8 @@ pub enum RootMethod {
     Container,
 }
 
-/// How the engine is used, with the value for `DOCKER_HOST` or `CONTAINER_HOST`; it is empty for what the `docker`
-/// command uses by itself.
+/// The way to use the engine, with the value for `DOCKER_HOST` or `CONTAINER_HOST`. An empty value leaves the choice to
+/// the `docker` command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Engine {
     /// By the login itself.
@@ -103,12 +103,12 @@ impl Default for Engine {
     }
 }
 
-/// Why the engine of a node cannot be used.
+/// A reason why the engine of a node cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineFault {
-    /// What is wrong.
+    /// The fault itself.
     pub message: String,
-    /// What to do.
+    /// The next step for the user.
     pub hint: String,
 }
 
@@ -149,7 +149,8 @@ struct NamedEngine {
 }
 
 impl NamedEngine {
-    /// Whether it is reached by a network, and whether on another machine: containers run where the engine is.
+    /// Returns `None` if the engine is reached over a Unix socket, otherwise whether it may be on another machine.
+    /// Containers run on the machine of the engine.
     fn network(&self) -> Option<bool> {
         if self.host.is_empty() || self.host.starts_with("unix://") {
             return None;
@@ -161,19 +162,19 @@ impl NamedEngine {
         Some(scheme != "tcp" || !is_here)
     }
 
-    /// Whether it is a context that leads nowhere, as Docker Desktop leaves one behind. What `DOCKER_HOST` names is not
-    /// replaced.
+    /// Returns true if the name is a context without a working address, which Docker Desktop leaves behind. An engine
+    /// that `DOCKER_HOST` names is not replaced.
     fn is_gone(&self) -> bool {
         !self.context.is_empty() && self.network().is_none() && self.socket == Socket::Missing
     }
 
-    /// What is wrong with one that is gone.
+    /// Returns the fault of an engine for which [`is_gone`](Self::is_gone) holds; completes [`origin`](Self::origin).
     fn fault(&self) -> String {
         let fault = if self.host.is_empty() { "of which no host can be read" } else { "whose socket does not exist" };
         format!("{fault} (see {})", self.file)
     }
 
-    /// What names it, for messages.
+    /// Returns the variable or file that names the engine, and the name, for messages.
     fn origin(&self) -> String {
         match (self.context.as_str(), self.host.as_str()) {
             ("", host) => format!("{} is {host}", self.by),
@@ -182,7 +183,7 @@ impl NamedEngine {
         }
     }
 
-    /// How it is no longer named.
+    /// Returns the hint that tells how to stop naming this engine.
     fn remedy(&self) -> String {
         if self.by.contains('/') {
             // without the variable, docker refuses to leave a context that is gone
@@ -199,7 +200,7 @@ struct Candidate<'a> {
     /// As in [`Engine`].
     host: &'a str,
     socket: Socket,
-    /// Whether it is reached by a network.
+    /// Set if the engine is reached over a network.
     is_network: bool,
     /// The rootless engine, where it may take its place.
     rootless: Option<&'a str>,
@@ -210,7 +211,7 @@ struct Candidate<'a> {
 pub struct UnusableTool {
     /// Its name.
     pub name: String,
-    /// What is wrong with it; completes the name.
+    /// Its fault; completes the name.
     pub fault: &'static str,
     /// Its package, by the name that it has in Debian.
     pub package: String,
@@ -223,9 +224,9 @@ pub struct Login {
     pub user: String,
     /// Its shell.
     pub shell: String,
-    /// What sudo allows it.
+    /// The permissions that sudo gives it.
     pub sudo: Sudo,
-    /// Whether sudo allows it because it remembers the password.
+    /// Set if sudo asks for no password only because it remembers it.
     is_remembered: bool,
     /// The engine that it names.
     named: Option<NamedEngine>,
@@ -235,19 +236,19 @@ pub struct Login {
     rootless: Option<String>,
     /// The engine that the inventory asks for.
     choice: EngineChoice,
-    /// Whether Podman is installed.
+    /// Set if Podman is installed.
     has_podman: bool,
     /// The socket of root's Podman.
     podman: Socket,
     /// The login's rootless Podman.
     rootless_podman: Option<String>,
-    /// Why there is no command of Docker.
+    /// The reason why the `docker` command cannot be used, if any.
     command_fault: Option<CommandFault>,
-    /// Whether an engine is installed.
+    /// Set if an engine is installed.
     has_engine: bool,
     /// The node's distribution.
     distribution: Distribution,
-    /// What the node lacks.
+    /// Programs that the node lacks or that are too old.
     pub unusable_tools: Vec<UnusableTool>,
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// A program that no directory of `PATH` has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What is missing.
+    /// The message that names it.
     pub message: String,
     /// The command that installs it.
     pub hint: String,

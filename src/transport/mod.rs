@@ -1,4 +1,4 @@
-//! How a node is reached: SSH or this machine, root there, scripts and their streams. The only user of `openssh`.
+//! Access to nodes over SSH or on this machine: root, scripts and their streams. The only user of `openssh`.
 
 pub mod access;
 pub mod host_key;

@@ -45,14 +45,14 @@ use tunnel::Tunnel;
 /// The longest line with which a program says that it is ready.
 const MAX_READY: u64 = 64;
 
-/// How much a program is sent.
+/// The amount of data that a program is sent.
 #[derive(Debug, Clone, Copy)]
 enum Input {
     Short,
     Large,
 }
 
-/// How the nodes of a command are reached.
+/// The kind of transport that a command uses for its nodes.
 #[derive(Debug, Clone)]
 pub enum TransportKind {
     /// Over an SSH session for each.
@@ -64,7 +64,7 @@ pub enum TransportKind {
     Scripted(scripted::Nodes),
 }
 
-/// How programs are started on a node.
+/// The channel over which programs are started on a node.
 #[derive(Debug, Clone)]
 enum Channel {
     Ssh(Arc<Connections>),
@@ -81,7 +81,7 @@ pub struct Exposed {
     _forward: Option<PortForward>,
 }
 
-/// What lets a port lead to this machine.
+/// The mechanism that forwards a port to this machine.
 #[derive(Debug)]
 #[expect(dead_code, reason = "they are only dropped")]
 enum PortForward {
@@ -97,14 +97,14 @@ pub struct Transport {
     access: Access,
     /// The directory of what runs as processes of the login, where it does: nothing needs root or an engine then.
     run_dir: Option<String>,
-    /// What runs the ranks.
+    /// The runtime of the ranks.
     runtime: RuntimeChoice,
     /// The engine that the inventory asks for.
     engine_choice: EngineChoice,
-    /// Why the node's engine cannot be used.
+    /// The reason why the node's engine cannot be used, if any.
     engine_fault: Option<EngineFault>,
     limit: Duration,
-    /// What the login shell printed before the first program that it started.
+    /// The text that the login shell printed before the first program that it started.
     noise: Arc<OnceLock<String>>,
 }
 

@@ -58,7 +58,8 @@ pub enum RunAs {
     Engine,
 }
 
-/// How root and the engine of a node are used. The default is for what only the login itself does.
+/// The access that hvdctl has to root and the engine of a node. The default is enough for programs that the login runs
+/// itself.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// The name of the login.
@@ -71,23 +72,23 @@ pub struct Access {
     pub image: String,
     /// The cluster whose label such a container carries.
     pub cluster: String,
-    /// Which engine it is.
+    /// The kind of engine.
     pub engine_name: EngineName,
-    /// How the engine is used.
+    /// The way to use the engine.
     pub engine: Engine,
-    /// Who owns the node, if it is not the operator.
+    /// The owner of the node, unless it is the operator.
     pub other_owner: Option<String>,
 }
 
-/// What starts a program.
+/// The command that starts a program.
 pub struct Invocation {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// What goes to standard input before everything else: the password and the line that ends it.
+    /// The text that precedes everything else on standard input: the password and the line that ends it.
     pub preamble: Option<Zeroizing<String>>,
-    /// Whether the program's streams begin with [`BEGIN`]'s marks, because what runs it as root may print something
-    /// itself: sudo a warning about the host name or its settings, a module of PAM a greeting, Docker what the kernel
-    /// lacks.
+    /// Set if the program's streams begin with [`BEGIN`]'s marks. The command that runs it as root may print text of
+    /// its own: sudo a warning about the host name or its settings, a PAM module a greeting, Docker the features that
+    /// the kernel lacks.
     pub is_marked: bool,
 }
 
@@ -180,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Whether sudo reads the password or not, the program sees its own input only.
+    /// Checks that the program sees only its own input, both if sudo reads the password and if it does not.
     #[test]
     fn the_program_never_reads_the_password() {
         use std::io::Write as _;

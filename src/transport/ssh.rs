@@ -44,34 +44,34 @@ use turns::{ASKED, LoginPhase, PERSON, Turns};
 /// Precedes the message of a jump host's ssh.
 const JUMP_HOST_PREFIX: &str = "jump host: ";
 
-/// What a person has to do for a login that waits for a signature.
+/// Instruction for a login that waits for a signature.
 const CONFIRM: &str = "confirm it in the ssh agent, or touch the security key";
 
-/// What to do where the operator's key is not on a node yet.
+/// Hint for nodes on which the operator's key is not installed yet.
 const FIRST_LOGIN_HINT: &str = "If the node does not accept the key yet: hvdctl keys push --first-login asks for the \
                                 node's password and installs the key";
 
-/// How many logins go over jump hosts at the same time: sshd begins to drop connections that have not logged in yet at
-/// the tenth (`MaxStartups`, sshd_config(5)).
+/// The most logins over jump hosts at the same time. From the tenth on, sshd starts to drop connections that have not
+/// logged in yet (`MaxStartups`, sshd_config(5)).
 const OVER_JUMP_HOSTS: usize = 8;
 
 /// The path of a control socket may have about 100 bytes, so it is here whatever TMPDIR says.
 const TMP: &str = "/tmp";
 
-/// How often it is seen what a login does.
+/// Interval at which the progress of a login is checked.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Time limit for local programs that contact no node.
 const HERE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How nodes are logged in to: ssh's generated configuration, the connections that outlive the command, and this
-/// process's own control sockets. Their directory is removed on drop.
+/// The state that logins to nodes share: ssh's generated configuration, the connections that outlive the command, and
+/// the control sockets of this process, whose directory is removed on drop.
 #[derive(Debug)]
 pub struct Control {
     /// The directories of this process's sockets, of which the last one is used: there are several if others have
     /// removed one.
     dirs: Mutex<Vec<MasterDirectory>>,
-    /// Where the masters were made that other commands may use by now.
+    /// The original sockets of the masters that other commands may use by now.
     handed_over: Mutex<Vec<String>>,
     keeping: Option<Keeping>,
     /// The generated configuration, and its file.
@@ -89,7 +89,7 @@ pub struct Control {
     events: Events,
 }
 
-/// How connections are kept for later commands.
+/// The storage of connections for later commands.
 #[derive(Debug)]
 struct Keeping {
     directory: Directory,
@@ -103,7 +103,7 @@ struct Keeping {
 pub struct Connection {
     /// Its session.
     pub session: Arc<Session>,
-    /// Whether an earlier command has opened it, so that the node may be gone.
+    /// Set if an earlier command opened the connection, so that the node may be gone.
     pub is_resumed: bool,
     kept: Option<Kept>,
     /// For one that ends without use, but is not kept.
@@ -140,7 +140,7 @@ impl Connection {
     }
 }
 
-/// What is known before a first contact.
+/// The host keys that are known before a first contact.
 #[derive(Debug, Default)]
 struct KnownHostKeys {
     /// The lines of each known-hosts file: those that it had at first, and those reported since.
@@ -149,14 +149,14 @@ struct KnownHostKeys {
     nodes: HashMap<String, String>,
 }
 
-/// Where ssh connects to for a node.
+/// The host to which ssh connects for a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
     /// The host, after aliases.
     pub host: String,
     /// The port of its sshd.
     pub port: u16,
-    /// Whether ssh reaches it through another machine or a program.
+    /// Set if ssh reaches it through another machine or a program.
     pub is_behind_jump_host: bool,
 }
 
@@ -188,12 +188,12 @@ impl HostConfig {
         self.all(key).first().map(String::as_str)
     }
 
-    /// Whether unknown host keys are refused. In batch mode ssh cannot ask, so `ask` also refuses them.
+    /// Returns true if unknown host keys are refused. In batch mode ssh cannot ask, so `ask` also refuses them.
     fn is_strict(&self) -> bool {
         matches!(self.first("stricthostkeychecking"), Some("yes" | "true" | "ask"))
     }
 
-    /// Whether a login may ask a person: an agent or a security key has the key.
+    /// Returns true if a login may ask a person, because an agent or a security key holds the key.
     fn may_ask(&self, node: &Node) -> bool {
         let has_agent = match self.first("identityagent") {
             None | Some("SSH_AUTH_SOCK") => std::env::var_os("SSH_AUTH_SOCK").is_some_and(|socket| !socket.is_empty()),

@@ -36,12 +36,12 @@ pub struct Sudo {
 /// The nodes of one owner, and their password.
 #[derive(Debug, Default)]
 struct OwnedNodes {
-    /// What they are called in questions: `your nodes gpu[1-4]`.
+    /// Their name in questions: `your nodes gpu[1-4]`.
     name: String,
     password: OnceCell<Result<Secret, String>>,
-    /// Whether it was given before a node asked.
+    /// Set if the password was given before a node asked for it.
     is_given: bool,
-    /// Whether it comes from the file; reported when the first node asks.
+    /// Set if the password comes from the file; reported when the first node asks.
     from_file: bool,
     reported: AtomicBool,
 }
@@ -124,7 +124,7 @@ impl Sudo {
     /// its result is that of all nodes of this owner.
     ///
     /// # Errors
-    /// Why there is no password.
+    /// Returns why there is no password.
     pub async fn password(&self, owner: &Option<String>, events: &Events) -> Result<Secret, String> {
         let Some(nodes) = self.owners.get(owner) else { return Err("hvdctl asks for none there".to_owned()) };
         let ask_once = async || {

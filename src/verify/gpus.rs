@@ -13,14 +13,14 @@ use crate::start::plan::JobPlan;
 use crate::text::nodeset;
 use crate::text::units::count;
 
-/// What was found of the GPUs.
+/// The findings about the GPUs.
 #[derive(Debug, Default)]
 pub struct ExaminedGpus {
     /// The health of the GPUs of each node that has some.
     pub health: Vec<(String, NodeHealth)>,
     /// All findings, errors first.
     pub findings: Vec<Finding>,
-    /// How many GPUs were examined: those that jobs may use.
+    /// Number of GPUs that were examined: those that jobs may use.
     pub gpus: usize,
 }
 

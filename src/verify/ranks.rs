@@ -1,4 +1,4 @@
-//! What the ranks of `verify` run, and what they report.
+//! The program of the ranks of `verify`, and their reports.
 
 use crate::bench::verdict::answers::RankLine;
 use crate::checks::verify::RankReport;
@@ -7,10 +7,10 @@ use crate::launch::{self, BACKENDS, COLLECTIVES, PLACE, VERIFY};
 use crate::start::request::JobProgram;
 use serde::Deserialize;
 
-/// How much is verified.
+/// The scope of a verification.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct VerifyScope {
-    /// Whether every collective operation is checked in every type, and the GPUs with DCGM.
+    /// Set if every collective operation is checked in every type, and the GPUs with DCGM.
     pub full: bool,
     /// The bus bandwidth that allreduce must reach, in bytes a second.
     pub minimum: Option<u64>,
@@ -38,7 +38,7 @@ impl VerifyScope {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum VerifyLine {
-    /// What it is and where.
+    /// Its identity and place.
     Report(Box<RankReport>),
     /// Of a collective operation.
     Collective(RankLine),

@@ -1,4 +1,4 @@
-//! What is wrong by what `verify` has measured.
+//! The faults that follow from the measurements of `verify`.
 
 use super::gpus::ExaminedGpus;
 use super::ranks::{VerifyLine, VerifyScope};
@@ -15,15 +15,15 @@ use crate::record::outcome::JobOutcome;
 /// The job of `verify`, which has ended.
 #[derive(Debug)]
 pub struct VerifyJob {
-    /// How it ended.
+    /// Its outcome.
     pub ended: JobOutcome,
-    /// Why it failed, if it did.
+    /// The reason for its failure, if it failed.
     pub failure: Option<String>,
-    /// What its ranks wrote, by the node whose log has it and the rank.
+    /// The lines of its ranks, each with the node whose log has it and the rank.
     pub lines: Vec<(String, u32, VerifyLine)>,
 }
 
-/// What was measured.
+/// The measurements of `verify`.
 #[derive(Debug)]
 pub struct VerifyMeasurement {
     /// The logins between the workers; `None` if all ranks are on one node.
@@ -34,7 +34,7 @@ pub struct VerifyMeasurement {
     pub gpus: ExaminedGpus,
 }
 
-/// What follows from that.
+/// The verdict about the measurements.
 #[derive(Debug, Default)]
 pub struct VerifyVerdict {
     /// The id of the job; `None` if it was not launched.
@@ -43,11 +43,11 @@ pub struct VerifyVerdict {
     pub nodes: Vec<String>,
     /// The comparison for each rank.
     pub rows: Vec<RankRow>,
-    /// What is wrong with the job, its ranks and the logins. The errors of the GPUs are not among them.
+    /// Faults of the job, its ranks and the logins. The errors of the GPUs are not among them.
     pub faults: Vec<String>,
-    /// What could not be measured.
+    /// Measurements that could not be made, each with the reason.
     pub notes: Vec<String>,
-    /// What the ledgers of the nodes are to have of it.
+    /// The events to be recorded in the ledgers of the nodes.
     pub recorded: NodeEvents,
     /// The logins between the workers; `None` if all ranks are on one node.
     pub logins: Option<Matrix>,
@@ -129,7 +129,7 @@ mod tests {
     use crate::record::JobResult;
     use crate::record::monitor::Monitor;
 
-    /// What is wrong with a job on one node whose ranks wrote nothing.
+    /// Returns the faults of a job on one node whose ranks wrote nothing.
     fn silent(ranks: u32, scope: VerifyScope) -> Vec<String> {
         let placement = place(&[("a".into(), ranks)], ranks, MapBy::Slot).unwrap();
         let result = JobResult { ranks, started: ranks, launcher: Some(0), ..JobResult::default() };

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 const WAIT_PORT: &str = include_str!("../scripts/node/wait_port.sh");
 
-/// Why a worker is recreated that has lost its GPUs.
+/// The reason for recreating a worker that has lost its GPUs.
 const LOST_GPUS: &str = "lost its GPUs";
 
 /// Returns the worker that a node should have.

@@ -15,7 +15,7 @@ use crate::worker::apply::{WorkerPlan, WorkerPlans};
 /// nodes that have their keys continue.
 ///
 /// # Errors
-/// Why the command was cancelled, or what is wrong with the cluster's pair.
+/// Returns why the command was cancelled, or what is wrong with the cluster's key pair.
 pub async fn push_differing(mut plans: WorkerPlans, dry_run: bool, site: Site<'_>) -> Result<WorkerPlans, Error> {
     let Site { target, session, events, .. } = site;
     let inventory = &target.inventory;

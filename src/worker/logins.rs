@@ -55,7 +55,7 @@ pub async fn check(inventory: &Inventory, nodes: &[ObservedNode], events: &Event
     Ok(matrix)
 }
 
-/// Where the node's worker listens, or why the others cannot reach it.
+/// Returns the address on which the node's worker listens, or why the others cannot reach it.
 fn listening(inventory: &Inventory, observed: &ObservedNode) -> Result<IpAddr, String> {
     let (cluster, node, facts) = (&inventory.cluster, &observed.member.node, &observed.facts);
     let address = network::place(inventory, node, facts)?.address;

@@ -41,7 +41,7 @@ pub enum Operation {
         name: String,
         /// Its id.
         id: String,
-        /// Why.
+        /// The reasons for its removal.
         reasons: Vec<String>,
     },
     /// Create the desired container and start it.
@@ -58,7 +58,7 @@ pub enum Operation {
     },
 }
 
-/// Whether an operation will be executed, is being executed, or was executed.
+/// The tense in which an operation is described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tense {
     /// `start hworker`.
@@ -166,7 +166,7 @@ pub struct ForeignContainer {
     pub name: String,
     /// The hvdctl cluster that it belongs to, if any.
     pub cluster: Option<String>,
-    /// That a newer hvdctl created it.
+    /// The newer hvdctl that created it, if any.
     pub newer: Option<NewerFormat>,
 }
 

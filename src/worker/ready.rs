@@ -17,14 +17,14 @@ const READY: &str = concat!(
     include_str!("../scripts/worker/ready.sh")
 );
 
-/// What a worker answered.
+/// A worker's answer about its GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GpuAnswer {
-    /// What `nvidia-smi` says there.
+    /// The state of `nvidia-smi` there.
     pub nvidia_smi: NvidiaSmi,
     /// The GPUs that it lists.
     pub gpus: Vec<Gpu>,
-    /// How many of the driver's devices (`/dev/nvidia0` …) can be opened.
+    /// Number of the driver's devices (`/dev/nvidia0` …) that can be opened.
     pub opened: usize,
 }
 

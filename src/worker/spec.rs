@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a worker of a single job waits for its first rank, or for a restart of the job.
+/// Time for which a worker of a single job waits for its first rank, or for a restart of the job.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Becomes a worker's sshd, whose sessions have the image's environment. Arguments: sshd's full path and options.
@@ -23,8 +23,10 @@ const START: &str = include_str!("../scripts/worker/start.sh").trim_ascii_end();
 const START_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/start.sh"));
 
-/// The same for a worker that is a process of the login, instead of sshd's path.
+/// Becomes the sshd of a worker that is a process of the login. Arguments: sshd's options.
 const START_AS_LOGIN: &str = include_str!("../scripts/worker/login.sh").trim_ascii_end();
+
+/// [`START_FOR_JOB`] for a worker that is a process of the login; takes no path of sshd.
 const START_AS_LOGIN_FOR_JOB: &str =
     concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/login.sh"));
 

@@ -26,7 +26,7 @@ impl Shown {
         self.now += Duration::from_secs(seconds);
     }
 
-    /// What stands there once the rows are drawn.
+    /// Draws the rows and returns the lines of the terminal.
     fn drawn(&mut self) -> Vec<String> {
         self.rows.draw(self.now);
         self.terminal.lines()

@@ -31,7 +31,7 @@ impl Terminal {
         self.0.lock().unwrap().screen_mut().set_size(rows, columns);
     }
 
-    /// How many lines have left the screen at its top.
+    /// Returns the number of lines that have left the screen at its top.
     pub fn scrolled(&self) -> usize {
         let mut parser = self.0.lock().unwrap();
         parser.screen_mut().set_scrollback(usize::MAX);

@@ -240,7 +240,7 @@ fn project_and_elsewhere(dir: &std::path::Path) {
     }
 }
 
-/// What a rank may do to the project between two steps of `fetch`.
+/// Replaces a path of the project with a link, as a rank may do between two steps of `fetch`.
 fn exchange(dir: &std::path::Path, what: &str) {
     let (there, elsewhere) = (dir.join("root/p"), dir.join("elsewhere"));
     fs::rename(there.join(what), there.join("moved")).unwrap();

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 /// The most programs that run on a node at the same time: two of sshd's sessions are left for others.
 const MAX_PROGRAMS: usize = 8;
 
-/// The same for the login node of Slurm, over which the logs of all nodes of a job are followed.
+/// [`MAX_PROGRAMS`] for the login node of Slurm, through which the logs of all nodes of a job are followed.
 pub const MAX_PROGRAMS_OF_LOGIN: usize = MAX_PROGRAMS * MAX_CONNECTIONS;
 
 /// The most connections to a node.
@@ -35,7 +35,7 @@ pub(super) struct Connections {
     sessions: Mutex<Vec<Arc<Connected>>>,
     /// Held while another connection is opened.
     opening: sync::Mutex<()>,
-    /// Why the first connection could not be opened again.
+    /// The error of the last attempt to reopen the first connection.
     reopening: sync::Mutex<Option<NodeError>>,
     // dropped after the sessions, whose ssh masters have sockets in its directory
     control: Arc<Control>,
@@ -51,7 +51,7 @@ struct Connected {
 /// A program's place among those of its node, and the connections, which outlive it.
 pub(super) type Slot = (OwnedSemaphorePermit, Arc<Connections>);
 
-/// Why a program was not started on a connection.
+/// A reason why a program was not started on a connection.
 enum Fault {
     /// sshd refuses another one.
     Full(String),

@@ -26,7 +26,7 @@ impl Dialogue {
     /// Writes a line. Hands each line that the program writes to `is_last`, until that returns true.
     ///
     /// # Errors
-    /// What the program printed if it ended, or that the last line did not come within the limit.
+    /// Returns what the program printed if it ended, or a message if the last line did not arrive within the limit.
     pub async fn ask(
         &mut self,
         request: &str,

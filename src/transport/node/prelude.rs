@@ -1,4 +1,4 @@
-//! What a login shell prints before the program that was asked for.
+//! Output of login shells that precedes the output of a program.
 //!
 //! sshd starts every program by the login's shell, which reads start-up files first (`~/.bashrc`). What those print
 //! would precede Docker's answers, leases and archives. So each program is started by a shell of ours that first prints
@@ -26,12 +26,12 @@ const MAX_PRELUDE: usize = 64 << 10;
 /// Bytes that are read from a program at once.
 const BLOCK: usize = 64 << 10;
 
-/// What the login shell of a program printed.
+/// The output of a program's login shell.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Prelude {
     /// All of standard output, if it had no mark: the program was not started.
     pub(super) unmarked: Arc<OnceLock<String>>,
-    /// What preceded a mark, for the first program of the node that had such text.
+    /// The text before the mark of the first program of the node that had any.
     pub(super) noise: Arc<OnceLock<String>>,
 }
 

@@ -21,10 +21,10 @@ const MAX_ERRORS: u64 = 1 << 20;
 /// The longest line that is handed on as a whole.
 const MAX_LINE: u64 = 64 << 10;
 
-/// How long a program may take to end after its standard input has been closed: 5 s on the node, and the network.
+/// Time limit for a program to end after its standard input has been closed: 5 s on the node, and the network.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 
-/// What a program wrote and how it ended.
+/// The output of a program and its exit code.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Its exit code; 127 where there was no such program.
@@ -33,7 +33,7 @@ pub struct Output {
     pub stdout: Vec<u8>,
     /// Standard error.
     pub stderr: Vec<u8>,
-    /// Whether it was started as root, and so the exit code is not that of a sudo that refused.
+    /// Set if the program was started as root, so that the exit code is not that of a sudo that refused.
     pub is_from_root: bool,
 }
 
@@ -51,11 +51,11 @@ impl Output {
 /// The beginning of what a program wrote.
 #[derive(Debug)]
 pub struct Collected {
-    /// What was kept, and the exit code.
+    /// The part of the output that was kept, and the exit code.
     pub output: Output,
-    /// How many bytes were not kept.
+    /// Number of bytes that were not kept.
     pub left_out: u64,
-    /// Whether the program was ended because its time was over.
+    /// Set if the program was ended at its time limit.
     pub timed_out: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Process {
     pub stdout: Pin<Box<dyn AsyncRead + Send>>,
     /// Its standard error.
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
-    /// What its login shell printed, where one started it.
+    /// The output of the login shell, if one started the program.
     pub(super) prelude: Prelude,
     /// All that what should have run it as root printed, where one did not start it; `None` for what runs as the login.
     pub(super) not_as_root: Option<Arc<OnceLock<String>>>,

@@ -41,7 +41,7 @@ impl Drop for Reach {
 /// Connections to the port by their numbers.
 type Connections = Arc<Mutex<HashMap<u32, Connection>>>;
 
-/// Where the frames of a connection go, and how many bytes of them have not been passed on.
+/// The receiver of a connection's frames, and the number of their bytes that have not been passed on.
 struct Connection {
     frames: mpsc::UnboundedSender<Vec<u8>>,
     waiting: Arc<AtomicUsize>,

@@ -147,7 +147,7 @@ impl Transport {
     /// Checks that the node has an engine that may be used, as far as it is known without asking it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns why there is none.
     pub fn check_engine(&self, operation: &str) -> Result<(), NodeError> {
         let error = |EngineFault { message, hint }: &EngineFault| {
             NodeError::failed(&self.node, operation, message).kind(ErrorKind::EngineUnavailable).hint(hint)

@@ -44,7 +44,7 @@ const ON_THE_WAY: Duration = Duration::from_millis(1);
 /// Bytes that a stream holds: more than any script has.
 const ROOM: usize = 1 << 20;
 
-/// What happens to a call, instead of or before its usual answer.
+/// An event that replaces or precedes the usual answer to a call.
 #[derive(Debug, Clone)]
 pub enum Fault {
     /// It fails with these words: a session cannot be opened, a program ends with 1, an engine answers with 500.
@@ -64,7 +64,7 @@ pub struct Moment {
     pub node: String,
     /// The call: a script's file name, `docker` and what is asked of the engine, or [`CONNECT`].
     pub call: String,
-    /// Whether the call has had its effect.
+    /// Set once the call has had its effect.
     pub done: bool,
 }
 
@@ -76,7 +76,7 @@ struct Call {
     at: Instant,
 }
 
-/// What makes root of a login with a password, which comes first on standard input.
+/// The script that gives root to a login with a password, which comes first on standard input.
 const WITH_PASSWORD: &str = include_str!(concat!("../../scripts/", "access/root_password.sh"));
 /// The scripts of an upload, which are arguments.
 const COMPARE: &str = include_str!(concat!("../../scripts/", "upload/compare.sh"));
@@ -108,10 +108,10 @@ struct Inner {
     unexpected: Vec<String>,
     moments: usize,
     watcher: Option<Watcher>,
-    /// What the launcher of the next job does.
+    /// The script for the launcher of the next job.
     play: Option<Play>,
     began: Instant,
-    /// How many sessions were opened.
+    /// Number of sessions that were opened.
     sessions: usize,
     /// The nodes whose sessions were cut, each with how many there were on all nodes then.
     cut: BTreeMap<String, usize>,
@@ -181,13 +181,13 @@ impl Nodes {
         inner.cut.insert(node.to_owned(), sessions);
     }
 
-    /// How many calls of this name have arrived at each node, in the order of the nodes.
+    /// Returns the number of calls of this name at each node, in the order of the nodes.
     pub fn count(&self, call: &str) -> Vec<usize> {
         let count = |node: String| self.calls(&node).iter().filter(|other| *other == call).count();
         self.names().into_iter().map(count).collect()
     }
 
-    /// When the calls of this name have arrived at a node, in seconds since the nodes were made.
+    /// Returns the times of the calls of this name at a node, in seconds since the nodes were created.
     pub fn times(&self, node: &str, call: &str) -> Vec<f64> {
         let inner = self.inner();
         let calls = inner.calls.iter().filter(|other| other.node == node && other.name == call);
@@ -285,11 +285,11 @@ pub struct Node {
 
 /// The streams of a program on a scripted node as hvdctl has them, and its exit code.
 pub struct Streams {
-    /// Where its standard input is written.
+    /// The writing end of its standard input.
     pub stdin: DuplexStream,
-    /// Where its standard output is read.
+    /// The reading end of its standard output.
     pub stdout: DuplexStream,
-    /// Where its standard error is read.
+    /// The reading end of its standard error.
     pub stderr: DuplexStream,
     /// Its exit code, once it has ended.
     pub code: oneshot::Receiver<i32>,
@@ -332,7 +332,7 @@ impl Node {
         self.nodes.connect(&self.name).await
     }
 
-    /// Whether the session has not been cut.
+    /// Returns true unless the session has been cut.
     pub fn is_connected(&self) -> bool {
         self.nodes.inner().cut.get(&self.name).is_none_or(|cut| self.session > *cut)
     }
@@ -512,7 +512,7 @@ impl Node {
         127
     }
 
-    /// What `bench/network.py` answers to a request.
+    /// Returns the answer of `bench/network.py` to a request.
     fn measured(&self, request: &Value) -> String {
         let all: Vec<f64> =
             self.nodes.inner().states.values().map(|state| f64::from(state.sends.unwrap_or(1)) * 1.25e5).collect();

@@ -182,7 +182,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// What a client sends that closes its direction before it reads.
+    /// First byte from a client that closes its direction before it reads.
     const HALF: u8 = 50;
 
     /// A server that answers each connection's first byte, a count, with so many times 100,000 bytes of it, and closes

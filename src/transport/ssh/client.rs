@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::process::Command;
 
-/// How long an answer of ssh is used by other commands: a script in its place may start another ssh one day.
+/// Time for which other commands reuse an answer of ssh. It is limited because a wrapper script named `ssh` may start
+/// another ssh one day.
 const ANSWER_AGE: Duration = Duration::from_secs(600);
 
 /// Options of interactive use, and the values with which they have no effect on hvdctl's sessions: forwardings that
@@ -38,7 +39,7 @@ const PRINTED: &str = "session=1h";
 /// The Debian package of `ssh` and `ssh-add`.
 pub(super) const PACKAGE: &str = "openssh-client";
 
-/// What the installed ssh is.
+/// The capabilities of the installed ssh.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Client {
     /// The home directory whose `.ssh` it reads: that of the user database, which `$HOME` may differ from (containers

@@ -15,7 +15,7 @@ const CIPHERS: &str = "Ciphers aes128-gcm@openssh.com,aes256-gcm@openssh.com,cha
 /// Key exchanges that take little time on this machine; the first is safe from quantum computers as well.
 const QUICK_EXCHANGES: [&str; 2] = ["mlkem768x25519-sha256", "curve25519-sha256"];
 
-/// What OpenSSH 9.0 to 9.9 begin with, which takes 0.15 s of a processor for each node.
+/// The key exchange that OpenSSH 9.0 to 9.9 prefer. It takes 0.15 s of a processor for each node.
 const SLOW_EXCHANGE: &str = "sntrup761x25519-sha512@openssh.com";
 
 /// Returns the generated configuration. ssh takes the first value that it finds, so what comes first overrides the

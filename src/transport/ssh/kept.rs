@@ -1,8 +1,9 @@
 //! ssh masters that outlive the command: their sockets are in a private directory, each with a file about it.
 //!
-//! `KEY` is the control socket of a master, `KEY.state` what is known about it. A master makes its socket in the
-//! directory of the process that has started it; a hard link makes it `KEY`, which fails if another command was faster.
-//! What removes a `KEY` holds the directory's lock and removes only the very socket that it has tried.
+//! `KEY` is the control socket of a master, `KEY.state` holds the state of its connection. A master makes its socket in
+//! the directory of the process that has started it; a hard link makes it `KEY`, which fails if another command was
+//! faster. A command that removes a `KEY` holds the directory's lock and removes only the very socket that it has
+//! tried.
 
 use openssh::Session;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_OMIT, flock, utimensat};
@@ -19,10 +20,10 @@ use tokio::time::timeout;
 /// longer one.
 const LONGEST: usize = 44;
 
-/// Where logind keeps the directories of users who are logged in (file-hierarchy(7)).
+/// Directories in which logind keeps those of users who are logged in (file-hierarchy(7)).
 const LOGIND: [&str; 2] = ["/run/user", "/var/run/user"];
 
-/// How long a master, a process of this machine, may take to answer.
+/// Time limit for the answer of a master, which is a process of this machine.
 const MASTER_LIMIT: Duration = Duration::from_secs(2);
 
 /// For how long it is assumed that a login may do what it could do.
@@ -43,7 +44,7 @@ pub(super) struct Directory {
     path: PathBuf,
 }
 
-/// Which socket a path was, whatever is there now.
+/// The identity of a socket, whose path may lead to another one later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -58,16 +59,16 @@ impl Identity {
     }
 }
 
-/// What is known about a connection.
+/// The recorded state of a connection.
 #[derive(Debug, Default, PartialEq)]
 struct State {
     /// Seconds without use after which its master ends.
     idle: u64,
     /// For how many seconds this machine had slept when it was opened.
     slept: f64,
-    /// Where its master has made the socket, which is among the master's arguments.
+    /// The path at which its master created the socket, which is among the master's arguments.
     made: String,
-    /// What the access script has reported.
+    /// The report of the access script.
     access: String,
 }
 
@@ -359,7 +360,7 @@ fn places(runtime: Option<&Path>, uid: u32) -> (PathBuf, Option<PathBuf>) {
 /// Checks that only the user can enter and change a directory.
 ///
 /// # Errors
-/// Why it is not so.
+/// Returns why this is not the case.
 pub(super) fn check_private(path: &Path) -> Result<(), String> {
     let meta = fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     match meta.mode() & 0o7777 {

@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 const PREFIX: &str = "hvdctl-ssh.";
 /// The most bytes that are kept of what ssh writes while it logs in; a server may write without an end.
 const MOST_OUTPUT: usize = 1 << 18;
-/// How many pieces are read at once.
+/// The most pieces that are read at once.
 const MOST_PIECES: usize = 64;
 
 /// A directory for the control sockets of this process, which is locked for as long as the process lives.
@@ -109,7 +109,7 @@ impl Starting {
     }
 }
 
-/// What a program has written to a pipe so far. Processes that it leaves behind may keep the pipe open.
+/// The output that a program has written to a pipe so far. Processes that it leaves behind may keep the pipe open.
 struct Output {
     pipe: io::PipeReader,
     bytes: Vec<u8>,

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// How deeply ssh lets files include others (`READCONF_MAX_DEPTH`).
+/// The depth to which ssh lets files include others (`READCONF_MAX_DEPTH`).
 const MAX_DEPTH: usize = 16;
 
 /// Options whose value is a file, which is relative to the current directory unless it says otherwise.
@@ -29,15 +29,16 @@ const COMMANDS: [&str; 3] = ["proxycommand", "knownhostscommand", "match"];
 /// Programs that reach the host that their arguments name.
 const PROXIES: [&str; 7] = ["ssh", "nc", "ncat", "netcat", "socat", "connect", "corkscrew"];
 
-/// What decides how the nodes of an inventory are reached, except for their own fields.
+/// The settings that decide how the nodes of an inventory are reached, except for their own fields.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     digest: Sha256,
-    /// Whether the same text may mean something else later: it asks a program, the network or the environment.
+    /// Set if the same text may mean something else later, because it depends on a program, the network or the
+    /// environment.
     pub(super) is_unsteady: bool,
-    /// Whether it names files relative to the current directory, which is then a part of it.
+    /// Set if files are named relative to the current directory, which then becomes a part of the settings.
     pub(super) is_relative: bool,
-    /// Whether some proxy decides by itself where it leads: see [`leads_elsewhere`].
+    /// Set if a proxy decides by itself where it leads: see [`leads_elsewhere`].
     has_free_proxy: bool,
 }
 

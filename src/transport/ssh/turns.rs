@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// How long a person may take; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
+/// Time limit for a person; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
 pub(super) const PERSON: Duration = Duration::from_secs(150);
 /// After which time without an answer a login waits for a person.
 pub(super) const ASKED: Duration = Duration::from_secs(1);
 
-/// What ssh does before it is logged in.
+/// The phase of a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LoginPhase {
     /// It connects, or offers keys.
@@ -66,9 +66,9 @@ pub(super) fn is_of_debugging(line: &str) -> bool {
 #[derive(Debug)]
 pub(super) struct Turns {
     one: Semaphore,
-    /// How many logins have passed their turn on because their nodes did not answer.
+    /// Number of logins that have passed their turn on because their nodes did not answer.
     passed_on: AtomicU32,
-    /// Whether no one has confirmed a login.
+    /// Set if no one has confirmed the last login that waited for a person.
     is_unattended: AtomicBool,
 }
 

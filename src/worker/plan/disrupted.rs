@@ -17,7 +17,7 @@ pub struct NodePlan<'a> {
     pub open: &'a OpenJobs,
     /// Its containers.
     pub containers: &'a [ContainerSummary],
-    /// What is planned there.
+    /// The operations that are planned there.
     pub operations: &'a [Operation],
 }
 

@@ -11,8 +11,8 @@ fn line(operations: &[Operation]) -> String {
 }
 use std::collections::BTreeMap;
 
-/// What an engine does for the operations, in single steps; `cut` of them are done, all where it is none. It refuses
-/// what Docker refuses: the model that the properties check against.
+/// Performs the operations as an engine does, in single steps: the first `cut` of them, or all if it is `None`. Refuses
+/// everything that Docker refuses: the model that the properties check against.
 fn apply(
     containers: &[ContainerSummary],
     operations: &[Operation],
@@ -381,7 +381,7 @@ fn any_summary() -> impl Strategy<Value = ContainerSummary> {
         })
 }
 
-/// What an engine may hold: never two containers of one name, each with an id of its own.
+/// Generates the containers of an engine: never two of one name, each with its own id.
 fn engine() -> impl Strategy<Value = Vec<ContainerSummary>> {
     prop::collection::vec(any_summary(), 0..5).prop_map(|mut containers| {
         containers.sort_by(|a, b| a.name.cmp(&b.name));

@@ -94,7 +94,7 @@ impl Bench {
         ProjectComparison::parse(&output.stdout)
     }
 
-    /// What the node lacks after this comparison.
+    /// Returns the entries that the node lacks after this comparison.
     pub(super) fn missing(&self, tree: &ProjectFiles, comparison: &ProjectComparison) -> Selection {
         if comparison.has.is_none() {
             return tree.manifest.all();

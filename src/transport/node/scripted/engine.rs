@@ -15,7 +15,7 @@ use tokio::time::sleep;
 /// The id of every image that it builds.
 const BUILT: &str = "sha256:b01d";
 
-/// How often it looks whether a container has exited.
+/// Interval at which the engine checks whether a container has exited.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// A request.
@@ -32,7 +32,7 @@ struct Request {
 /// The status and the body of an answer.
 type Answer = (u16, Value);
 
-/// What a request does on its node.
+/// The effect of a request on its node.
 type Effect = Box<dyn FnOnce(&Node) -> Answer + Send>;
 
 impl Node {
@@ -366,7 +366,7 @@ fn build(node: &Node, query: String, context: &[u8]) -> Answer {
     (200, build_report("built", true))
 }
 
-/// What the engine reports of a build with one instruction, which prints this and succeeds or not.
+/// Returns the engine's report of a build with one instruction, which prints `words` and succeeds if `is_ok`.
 fn build_report(words: &str, is_ok: bool) -> Value {
     let end = match is_ok {
         true => json!({ "aux": { "ID": BUILT } }),

@@ -6,20 +6,20 @@ use super::{Node, Own};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::io::AsyncReadExt;
 
-/// What a node has for virtualenvs.
+/// The state of a node's virtualenvs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envs {
-    /// What `env/probe.sh` says of Python and uv.
+    /// The output of `env/probe.sh` about Python and uv.
     pub tools: String,
     /// The packages that are installed, whatever is asked for.
     pub packages: String,
-    /// What pip or uv says where it fails.
+    /// The error output of pip or uv, if they fail.
     pub failure: Option<String>,
     /// The virtualenvs by their names: the lines of `hvdctl.env`.
     pub made: BTreeMap<String, String>,
     /// The wheels that were sent for each: `SHA-256/FILE`.
     pub wheels: BTreeMap<String, BTreeSet<String>>,
-    /// Why none is removed.
+    /// The reason why no virtualenv is removed, if any.
     pub used: Option<String>,
     /// The lines of `activate` that came last.
     pub activated: String,
@@ -63,7 +63,7 @@ impl Node {
 }
 
 impl NodeState {
-    /// What `env/probe.sh` says.
+    /// Returns the output of `env/probe.sh`.
     pub(super) fn probe_env(&mut self, text: &str) -> String {
         self.envs.activated = variable(text, "activate");
         let (envs, name) = (&self.envs, variable(text, "name"));
@@ -98,7 +98,7 @@ impl NodeState {
         Ok(said)
     }
 
-    /// What `env/list.sh` says.
+    /// Returns the output of `env/list.sh`.
     pub(super) fn list_envs(&self, now: u64) -> String {
         let list = |(name, made): (&String, &String)| format!("env {name} complete\n{made}now {now}\n");
         self.envs.made.iter().map(list).collect()

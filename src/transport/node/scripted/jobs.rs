@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 /// When files outside the mounts were written, in seconds since the epoch.
 pub(super) const WRITTEN: u64 = 1_763_735_600;
 
-/// How often a follower looks for more.
+/// Interval at which a follower looks for more output.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// A job's directory on one node.
@@ -24,9 +24,9 @@ pub struct Directory {
     pub files: BTreeMap<String, String>,
     /// The log of its ranks.
     pub log: String,
-    /// Whether the worker that jobs share has it.
+    /// Set while the worker that jobs share has the directory.
     pub is_lent: bool,
-    /// Whether its ranks were killed with their supervisors, so that nothing is written of their end.
+    /// Set if its ranks were killed together with their supervisors, so that their ends are not recorded.
     pub is_killed: bool,
 }
 
@@ -54,7 +54,7 @@ impl Directory {
     }
 }
 
-/// What the launcher and the ranks of a job do.
+/// The scripted behaviour of a job's launcher and ranks.
 #[derive(Debug, Clone, Default)]
 pub struct Play {
     scenes: Vec<(Duration, Scene)>,
@@ -196,7 +196,7 @@ impl NodeState {
         self.directories.entry(job.to_owned()).or_default()
     }
 
-    /// What `node/facts.sh` says of its jobs: those that have not ended here, and their ranks.
+    /// Returns the lines of `node/facts.sh` about jobs: those that have not ended here, and their ranks.
     pub(super) fn job_facts(&self) -> String {
         let mut text = String::new();
         for (job, directory) in &self.directories {
@@ -213,14 +213,14 @@ impl NodeState {
         text + &self.outside()
     }
 
-    /// What `job/outside.sh` says.
+    /// Returns the output of `job/outside.sh`.
     pub(super) fn outside(&self) -> String {
         let has_files = |directory: &&Directory| directory.files.get("outside").is_some_and(|list| !list.is_empty());
         let jobs = self.directories.iter().filter(|(_, directory)| has_files(directory));
         jobs.map(|(job, _)| format!("outside {job}\n")).collect()
     }
 
-    /// What `job/list.sh` says.
+    /// Returns the output of `job/list.sh`.
     pub(super) fn job_list(&self) -> String {
         let mut text = format!("clock:{}\n{}", self.clock(), self.jobs);
         for (job, directory) in &self.directories {

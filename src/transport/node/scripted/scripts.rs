@@ -107,7 +107,7 @@ impl Node {
         }
     }
 
-    /// What a script does on the node, and says; or its exit code and what it complains of.
+    /// Performs a script on the node and returns its output, or its exit code and error output.
     async fn effect(&self, name: &str, text: &str) -> Result<String, (i32, String)> {
         let now = self.nodes.now();
         match name {

@@ -1,4 +1,4 @@
-//! What a scripted node holds, and how it tells that to hvdctl's scripts.
+//! The state of a scripted node, and the answers that hvdctl's scripts get from it.
 
 use super::envs::Envs;
 use super::jobs::{Directory, clock};
@@ -13,17 +13,17 @@ pub const IMAGE: &str = "test/horovod:1";
 /// A scripted node's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeState {
-    /// What the machine calls itself.
+    /// Its own host name.
     pub hostname: String,
     /// Its address on `eth0`, by which ssh reached it.
     pub address: String,
-    /// How many seconds its clock is ahead of this machine's.
+    /// Seconds by which its clock is ahead of this machine's.
     pub clock_ahead: i32,
     /// The images that its engine has.
     pub images: Vec<String>,
-    /// Whether they are older than those of other nodes, until a pull.
+    /// Set if they are older than those of other nodes; cleared by a pull.
     pub are_old: bool,
-    /// Whether there is a registry from which the engine gets every image.
+    /// Set if the engine can pull every image from a registry.
     pub has_registry: bool,
     /// The login that it wants, as the engine gets it.
     pub registry_login: Option<&'static str>,
@@ -31,7 +31,7 @@ pub struct NodeState {
     pub logins: Vec<String>,
     /// The images that were pulled from hvdctl by their names, as the engine describes them.
     pub pulled: BTreeMap<String, Value>,
-    /// Whether its engine keeps them only unpacked, and so lists and exports none.
+    /// Set if its engine keeps them only unpacked, so that it can neither list nor export them.
     pub is_unpacked: bool,
     /// The digests of the layers that were pulled from there.
     pub layers: BTreeSet<String>,
@@ -41,7 +41,7 @@ pub struct NodeState {
     pub saved: Vec<u8>,
     /// The free bytes of its disk.
     pub free: u64,
-    /// How many more files its disk can have.
+    /// Number of files for which the disk has room.
     pub inodes: u64,
     /// The platform of its engine: operating system and architecture.
     pub platform: (&'static str, &'static str),
@@ -51,7 +51,7 @@ pub struct NodeState {
     pub containers: Vec<Container>,
     /// The files of the cluster's key directory by name; none where there is no directory.
     pub keys: Option<BTreeMap<String, KeyFile>>,
-    /// Whether it lacks the directories that containers have.
+    /// Set if it lacks the directories that containers mount.
     pub lacks_directories: bool,
     /// The directories that other users may enter.
     pub unclosed: Vec<String>,
@@ -59,9 +59,9 @@ pub struct NodeState {
     pub lease: Option<Lease>,
     /// Further lines of `node/facts.sh`.
     pub facts: String,
-    /// What `node/health.sh` says.
+    /// The output of `node/health.sh`.
     pub health: String,
-    /// What it also says if it is to ask DCGM.
+    /// The further output of `node/health.sh` if it has to ask DCGM.
     pub diagnosis: String,
     /// Further lines of `job/list.sh`.
     pub jobs: String,
@@ -71,33 +71,33 @@ pub struct NodeState {
     pub projects: BTreeMap<String, String>,
     /// The hash of each of the cluster's data; `None` before the first push.
     pub data: Option<BTreeMap<String, String>>,
-    /// Where the data came from, if that is another directory than that of the next push.
+    /// The directory from which the data were pushed, if the next push is to come from another one.
     pub data_origin: Option<String>,
-    /// How often everything was lost that follows logs here.
+    /// Number of times that all followers of logs were lost here.
     pub lost_followers: usize,
-    /// Whether another job has whatever id a new one gets.
+    /// Set if the id of every new job belongs to another job already.
     pub ids_are_taken: bool,
-    /// Whether its containers have lost their GPUs, until one is created.
+    /// Set if its containers have lost their GPUs; cleared when one is created.
     pub gpus_are_lost: bool,
-    /// What `access/access.sh` says.
+    /// The output of `access/access.sh`.
     pub access: &'static str,
     /// The passwords that were sent there, each time.
     pub passwords: Vec<String>,
-    /// What every container has written to its log.
+    /// The log of every container.
     pub log: String,
     /// The files of every container by their paths.
     pub container_files: BTreeMap<String, Vec<u8>>,
     /// The last image of a container that was made here.
     pub last_image: String,
-    /// How many containers were ever made here.
+    /// Number of containers that were ever created here.
     pub made: usize,
     /// Scripts that were run in containers.
     pub scripts: Vec<String>,
     /// The last call of `hosts.py` in a container.
     pub names: String,
-    /// What it sends in Mb/s by `bench/network.py`; `None` if its workers have no Python.
+    /// Bandwidth in Mb/s that it sends in `bench/network.py`; `None` if its workers have no Python.
     pub sends: Option<u32>,
-    /// How many marks are in its directories.
+    /// Number of marks in its directories.
     pub marks: usize,
     /// The bandwidths that it keeps of earlier benchmarks.
     pub past: String,
@@ -109,7 +109,7 @@ pub struct NodeState {
     pub pool_owner: String,
     /// The host key of its sshd; `None`: whatever is expected.
     pub host_key: Option<String>,
-    /// What it has for virtualenvs, and those that were made there.
+    /// The state of its virtualenvs.
     pub envs: Envs,
     /// The round trips that it measures to hosts, in microseconds; to others it cannot connect.
     pub round_trips: BTreeMap<String, u64>,
@@ -144,11 +144,11 @@ pub struct KeyFile {
 /// A lease of a scripted node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// What tells it from every other one.
+    /// Its unique id.
     pub id: String,
-    /// Who holds it.
+    /// The holder, `user@host`.
     pub holder: String,
-    /// What it is held for.
+    /// The operation for which it is held.
     pub purpose: String,
     /// When it was taken, in seconds since the epoch.
     pub since: u64,
@@ -162,7 +162,7 @@ impl Lease {
         Lease { id: "0".into(), holder: "bob@laptop".into(), purpose: "hvdctl down".into(), since: now, renewed: now }
     }
 
-    /// What `lease/common.sh` shows of it.
+    /// Returns the lines that `lease/common.sh` prints about it.
     pub fn shown(&self, now: u64) -> String {
         let Lease { id, holder, purpose, since, renewed } = self;
         format!("id {id}\nholder {holder}\npid 4711\npurpose {purpose}\nsince {since}\nrenewed {renewed}\nnow {now}\n")
@@ -243,7 +243,7 @@ impl NodeState {
         self.ledger.extend(lines.map(|line| format!("{stamp}{line}\n")));
     }
 
-    /// What `ledger/read.sh` says.
+    /// Returns the output of `ledger/read.sh`.
     pub fn read_ledger(&self, now: u64) -> String {
         format!("clock {now}\nbooted 0\nhost {}\nboot b1\ndriver \n\n{}", self.hostname, self.ledger)
     }
@@ -301,12 +301,12 @@ impl NodeState {
         self.containers.iter().map(|container| format!("{} {}", container.name, container.state)).collect()
     }
 
-    /// What hvdctl can change there for good: containers and keys.
+    /// Returns everything that hvdctl can change there permanently: containers and keys.
     pub fn contents(&self) -> (&[Container], Option<&BTreeMap<String, KeyFile>>) {
         (&self.containers, self.keys.as_ref())
     }
 
-    /// Whether the node has a private key of the cluster.
+    /// Returns true if the node has a private key of the cluster.
     pub fn has_private_key(&self) -> bool {
         self.keys.as_ref().is_some_and(|keys| keys.contains_key("id_ed25519"))
     }
@@ -335,7 +335,7 @@ impl NodeState {
         id
     }
 
-    /// What `node/gpus.sh` says in a container: the same as on the node, unless the GPUs are lost.
+    /// Returns the output of `node/gpus.sh` in a container, which is that of the node unless the GPUs are lost.
     pub fn worker_gpus(&self) -> String {
         if self.gpus_are_lost {
             return "nvidia-smi yes\ngpu Failed to initialize NVML: Unknown Error\ngpu exit 255\nmig exit 255\n".into();
@@ -344,7 +344,7 @@ impl NodeState {
         self.facts.lines().filter(of_gpus).map(|line| format!("{line}\n")).collect()
     }
 
-    /// What a script of `data` does and says.
+    /// Performs a script of `data` and returns its output.
     pub fn answer_data(&mut self, call: &str, name: &str, tree: &str) -> String {
         let has = self.data.as_ref().and_then(|data| data.get(name));
         match call {
@@ -372,7 +372,7 @@ impl NodeState {
         }
     }
 
-    /// What `image/space.sh` says of these directories.
+    /// Returns the output of `image/space.sh` for these directories.
     pub fn free_space(&self, directories: &str) -> String {
         directories.lines().map(|directory| format!("{} {directory}\n", self.free)).collect()
     }
@@ -393,7 +393,7 @@ impl NodeState {
         clock() + f64::from(self.clock_ahead)
     }
 
-    /// What `node/facts.sh` says.
+    /// Returns the output of `node/facts.sh`.
     pub fn facts(&self) -> String {
         let clock = self.clock();
         let NodeState { hostname, address, facts, .. } = self;
