@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod commands;
 pub mod data;
 pub mod delivery;
+pub mod diagnosis;
 pub mod doctor;
 pub mod document;
 pub mod environment;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 /// From top to bottom: a directory imports only from rows below its own.
-const ROWS: [&[&str]; 24] = [
+const ROWS: [&[&str]; 25] = [
     &["main"],
     &["commands"],
     &["render"],
@@ -21,6 +21,7 @@ const ROWS: [&[&str]; 24] = [
     &["grade"],
     &["checks", "report"],
     &["record"],
+    &["diagnosis"],
     &["delivery"],
     &["data", "environment"],
     &["sync", "launch", "worker", "image", "pool"],
@@ -80,10 +81,10 @@ const PURE: [&str; 70] = [
     "worker/plan/",
     "launch/mod.rs",
     "launch/description.rs",
-    "launch/hints.rs",
     "launch/horovodrun/mod.rs",
     "launch/placement.rs",
     "launch/programs.rs",
+    "diagnosis/",
     "data/groups.rs",
     "data/status.rs",
     "sync/manifest.rs",

@@ -2,13 +2,13 @@
 
 use super::place::RankFault::{self, Machine, Setup};
 use super::place::{self, PlacedRank, RankPlace};
+use crate::diagnosis::machine::is_gpu_fault;
 use crate::inventory::Node;
 use crate::launch::placement::Placement;
 use crate::model::launcher::Bind;
 use crate::node::facts::Facts;
 use crate::node::gpus::{self, GpuDevice};
 use crate::node::network;
-use crate::text::failure::is_gpu_fault;
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

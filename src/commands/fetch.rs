@@ -3,6 +3,7 @@
 use super::{Context, Outcome};
 use crate::cli;
 use crate::cluster::target::Target;
+use crate::diagnosis::lost::outside_warning;
 use crate::document::NodeEntry;
 use crate::document::{Document, NoDetails, entries};
 use crate::error::{Error, Verdict};
@@ -10,7 +11,6 @@ use crate::event::Message;
 use crate::job::fetch::{FetchOptions, FetchReport, after, default_directory, fetch};
 use crate::job::{from_container, manage};
 use crate::record::list::Newest;
-use crate::record::outside::{self, outside};
 use crate::sync::outputs::{Download, JobOutput};
 use crate::text::quote;
 use crate::text::units::human;
@@ -57,9 +57,7 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
         return Ok(outcome(&from_container::fetch(&jobs, job, &directory, options.force, events).await?));
     }
     let job = jobs.find_readable(options.job.as_deref(), Newest::Project)?;
-    if let Some(outside) = outside(&job.outside) {
-        events.note(Message::from(outside).hint(outside::hint(&job.id, &job.outside)));
-    }
+    outside_warning(&job.id, &job.outside).into_iter().for_each(|warning| events.note(warning));
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
     let inventory_files = target.inventory.own_files();
     let wanted = FetchOptions { force: options.force, only_new: false, inventory_files: &inventory_files };

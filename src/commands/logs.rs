@@ -4,6 +4,7 @@ use super::recording::record_job;
 use super::{Context, Outcome, job_end};
 use crate::cli::{Attach, Logs};
 use crate::cluster::operator::now;
+use crate::diagnosis::program::{FailedProgram, KnownProject};
 use crate::document::End;
 use crate::error::Error;
 use crate::job::logs::{LogRequest, logs as read};
@@ -11,10 +12,8 @@ use crate::job::manage;
 use crate::job::queue;
 use crate::job::supervision::WatchOptions;
 use crate::job::watch;
-use crate::launch::hints::{FailedProgram, KnownProject};
 use crate::record::JobState;
 use crate::record::list::Newest;
-use crate::record::outcome::JobOutcome;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -62,7 +61,7 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
         };
         return Err(Error::check(message, format!("hvdctl stop {} ends what remains of it", job.id)));
     };
-    let ended = JobOutcome::new(&job.id, &job.placement, result, &monitor);
+    let ended = monitor.outcome(&job.id, &job.placement, result);
     job_end::outcome(ended, None, launcher, &program, events)
 }
 

@@ -1,9 +1,9 @@
 //! The output of the ranks of a check: reports as JSON lines, and all other lines.
 
+use crate::diagnosis::outcome::JobOutcome;
+use crate::diagnosis::outcome::tail;
 use crate::event::Events;
-use crate::job::watch::tail;
 use crate::record::frames::{Frame, FrameKind};
-use crate::record::outcome::JobOutcome;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 

@@ -5,11 +5,11 @@ use super::Context;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
+use crate::diagnosis::outcome::JobOutcome;
 use crate::event::{Events, Message};
 use crate::grade::evidence::NodeEvents;
 use crate::grade::evidence::jobs::EndedJob;
 use crate::grade::storage as ledger;
-use crate::record::outcome::JobOutcome;
 
 /// Adds these events to the ledgers of their nodes, in one script on each. Nothing is recorded once the command is
 /// cancelled.

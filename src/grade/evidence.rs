@@ -7,10 +7,10 @@ pub mod jobs;
 use crate::checks::place::RankFault;
 use crate::checks::verify::RankRow;
 use crate::checks::{Check, Finding, Severity};
+use crate::diagnosis::machine::node_fault;
+use crate::diagnosis::outcome::JobOutcome;
 use crate::grade::ledger::LedgerEvent;
 use crate::model::job_state::JobState;
-use crate::record::outcome::JobOutcome;
-use jobs::node_fault;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The events to record for each node, by its name.

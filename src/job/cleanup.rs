@@ -146,7 +146,7 @@ impl JobNodes<'_> {
     /// When the launcher's node does not answer.
     pub async fn result(&self, instead: &JobResult) -> Result<JobResult, NodeError> {
         let text = self.stored_result(instead).await?;
-        JobResult::read(&text).map_err(|e| NodeError::failed(self.launcher.transport.node(), READ_RESULT, e))
+        stored::read::<JobResult>(&text).map_err(|e| NodeError::failed(self.launcher.transport.node(), READ_RESULT, e))
     }
 
     /// Returns the same as it is stored.

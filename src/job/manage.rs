@@ -11,7 +11,7 @@ use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
 use crate::model::fault::Fault;
 use crate::record::list::{self, Job, Newest, StoredJobs};
-use crate::record::{JobResult, JobState};
+use crate::record::{JobResult, JobState, stored};
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
 use crate::transport::node::Script;
@@ -192,7 +192,7 @@ pub async fn stop(list: &JobList<'_>, job: &Job, events: &Events) -> Result<(Job
         instead.fault = Some(Fault::EndedInQueue);
     }
     // a newer job supervisor may have recorded a result of its own form
-    let result = JobResult::read(&nodes.stored_result(&instead).await?);
+    let result = stored::read::<JobResult>(&nodes.stored_result(&instead).await?);
     Ok(result.map_or((JobState::Unreadable, instead.silent), |result| (result.state(), result.silent)))
 }
 

@@ -9,18 +9,20 @@ use super::node_log::{extents, logs, warn_of_gone};
 use super::supervision::{Action, Input, Supervision, WatchEnd, WatchOptions};
 use crate::cancel::signalled;
 use crate::cluster::operator::now;
+use crate::diagnosis::launchers::{WITHOUT_MPI, isolation_warning};
+use crate::diagnosis::lost::lost_output;
+use crate::diagnosis::outcome::{JobOutcome, tail};
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message};
 use crate::launch::Launcher;
-use crate::launch::hints::WITHOUT_MPI;
 use crate::launch::placement::Placement;
 use crate::model::fault::Fault;
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::monitor::Monitor;
-use crate::record::outcome::{JobOutcome, with_observed};
+use crate::record::outcome::with_observed;
 use crate::record::restart;
-use crate::record::{JobResult, JobState, lost_output};
+use crate::record::{JobResult, JobState};
 use crate::runtime::{Runtime, has_activate_failed};
 use crate::text::nodeset;
 use futures_util::FutureExt as _;
@@ -162,7 +164,7 @@ impl Watch<'_> {
                 self.events.send(Event::Restart { time: None, restart: restart::read(&logged) });
             }
             FrameKind::Isolated(seconds) if self.monitor.are_newly_isolated(self.placement.ranks()) => {
-                self.events.warn(self.launcher.isolation_warning(seconds));
+                self.events.warn(isolation_warning(self.launcher, seconds));
             }
             FrameKind::Substituted(program) if self.monitor.is_newly_substituted() => {
                 self.events.note(substituted(&program));
@@ -227,7 +229,7 @@ impl Watch<'_> {
             _ => {}
         }
         let result = with_observed(result, monitor, ranks);
-        let outcome = JobOutcome::new(self.job.id, self.placement, result, monitor);
+        let outcome = monitor.outcome(self.job.id, self.placement, result);
         // a node whose worker was gone did not answer the job supervisor, but has been cleaned up since
         Ok(JobOutcome { just_shown: outcome.just_shown && self.options.output, silent, ..outcome })
     }
@@ -257,9 +259,4 @@ impl Watch<'_> {
 /// Returns why a job ended before its ranks were started, by the last lines of its launcher's container.
 fn ended_early(output: String) -> Fault {
     if has_activate_failed(&output) { Fault::NotActivated { output } } else { Fault::EndedEarly { output } }
-}
-
-/// Formats the last lines of a program to be appended to a sentence.
-pub fn tail<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
-    lines.into_iter().map(|line| format!("\n    {line}")).collect()
 }

@@ -7,7 +7,6 @@
 pub mod description;
 mod env;
 pub mod env_file;
-pub mod hints;
 pub mod horovodrun;
 mod mpirun;
 pub mod open_mpi;

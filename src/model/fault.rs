@@ -146,27 +146,6 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What to do where the nodes of Slurm do not find hvdctl's files.
-const SHARE: &str = "set slurm.state_dir to a directory that the login node and all other nodes share";
-
-impl Fault {
-    /// Returns what to do about it; `None` if that depends on the launcher.
-    pub fn hint(&self) -> Option<&'static str> {
-        Some(match self {
-            Fault::TimeLimit => "give it more time: slurm.time, or --sbatch=--time=2:00:00",
-            Fault::Preempted => "with --restarts N Slurm starts it again",
-            Fault::NodeFailed => "with --restarts N Slurm starts it again, on other nodes",
-            Fault::NotActivated { .. } => {
-                "correct that line in slurm.activate; a login shell runs it on the first node of the job"
-            }
-            Fault::NotShared { .. } | Fault::FailedEarly => SHARE,
-            Fault::OutOfMemory => "ask for more: --sbatch=--mem=… or --sbatch=--mem-per-cpu=…",
-            Fault::TooManyChanges { .. } => "allow more changes with --reset-limit",
-            _ => return None,
-        })
-    }
-}
-
 /// Serializes a fault as its text, for people and their programs.
 ///
 /// # Errors

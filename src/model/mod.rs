@@ -10,6 +10,7 @@ pub mod finding;
 pub mod format;
 pub mod grade;
 pub mod idle_rank;
+pub mod job_result;
 pub mod job_state;
 pub mod launcher;
 pub mod lease;

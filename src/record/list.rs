@@ -1,11 +1,12 @@
 //! The jobs of a cluster, by the records on its nodes. No state is kept anywhere else, so that every operator sees the
 //! same.
 
-use super::outside::{OutsideFiles, outside_in_short};
 use super::restart::Membership;
 use super::{
-    Attempt, JobResult, JobState, LAUNCH_WINDOW, LostOutput, RankExit, Record, RootCause, UnreadableRecord, lost_output,
+    Attempt, JobResult, JobState, LAUNCH_WINDOW, LostOutput, OutsideFiles, RankExit, Record, RootCause,
+    UnreadableRecord, stored,
 };
+use crate::diagnosis::lost::{lost_output, outside_in_short};
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
 use crate::model::fault::{Fault, as_text};
@@ -224,7 +225,7 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
         match file {
             "job.json" => files.add_record(Record::read(id, &value)),
             "env.json" => files.is_open = true,
-            "result.json" => files.result = Some(JobResult::read(&value)),
+            "result.json" => files.result = Some(stored::read(&value)),
             "queue" => files.queue = QueueEntry::parse(&value),
             "attempts.json" => files.attempts = serde_json::from_str(&value).unwrap_or_default(),
             "members.json" => files.membership = serde_json::from_str(&value).ok(),

@@ -10,16 +10,15 @@ pub mod frames;
 pub mod list;
 pub mod monitor;
 pub mod outcome;
-pub mod outside;
 pub mod restart;
-mod result;
 pub mod samples;
 pub mod stored;
 #[cfg(test)]
 mod tests;
 pub mod waits;
 
-pub use result::{Attempt, FailureKind, HungRank, JobResult, LostOutput, RankExit, RootCause, lost_output};
+pub use crate::model::job_result::{Attempt, HungRank, JobResult, LostOutput, OutsideFile, OutsideFiles, RankExit};
+pub use crate::model::root_cause::{FailureKind, RootCause};
 
 use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;

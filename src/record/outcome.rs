@@ -1,89 +1,22 @@
 //! The outcome of a watched job.
 
 use super::monitor::Monitor;
-use super::outside::OutsideFiles;
-use super::{HungRank, JobResult, JobState, LostOutput, RankExit, RootCause};
+use super::{HungRank, JobResult, RankExit};
+use crate::diagnosis::outcome::JobOutcome;
 use crate::launch::placement::Placement;
-use crate::model::fault::{Fault, as_text};
-use crate::model::start_fault::StartFailure;
-use schemars::JsonSchema;
-use serde::Serialize;
 
-/// The result of a job.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[schemars(rename = "JobResult")]
-pub struct JobOutcome {
-    /// Its id.
-    pub id: String,
-    /// How it ended, or its state while it has not ended.
-    pub state: JobState,
-    /// Which rank ran where.
-    pub placement: Placement,
-    /// The program's exit code: that of the rank that failed first, else the launcher's.
-    pub code: i64,
-    /// The rank that failed first.
-    pub first_failure: Option<RankExit>,
-    /// The root cause: the rank that made the job fail, and why.
-    pub root_cause: Option<RootCause>,
-    /// The last lines of that rank.
-    pub last_lines: Vec<String>,
-    /// Why it could not start its program, if it could not.
-    #[serde(skip)]
-    pub broken: Option<StartFailure>,
-    /// Whether these are also the last lines that were shown.
-    #[serde(skip)]
-    pub just_shown: bool,
-    /// Whether every rank has started its program.
-    pub all_started: bool,
-    /// Nodes that did not answer at the end, where processes may be left.
-    pub silent: Vec<String>,
-    /// Why the job supervisor recorded no result.
-    #[serde(serialize_with = "as_text")]
-    #[schemars(with = "Option<String>")]
-    pub fault: Option<Fault>,
-    /// Output that a full disk lost.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub lost: Vec<LostOutput>,
-    /// Files that it wrote outside the mounts of its containers and that are lost with them, by node.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub outside: Vec<OutsideFiles>,
-    /// The launcher's last lines.
-    #[serde(skip)]
-    pub launcher: Vec<String>,
-}
-
-impl JobOutcome {
-    /// Returns the outcome of a job whose ranks have all started and that goes on.
-    pub fn running(id: &str, placement: &Placement) -> JobOutcome {
-        let outcome = JobOutcome::new(id, placement, JobResult::default(), &Monitor::default());
-        JobOutcome { state: JobState::Running, code: 0, ..outcome }
-    }
-
-    /// Returns the outcome of a job that is in Slurm's queue.
-    pub fn queued(id: &str) -> JobOutcome {
-        JobOutcome { state: JobState::Queued, ..JobOutcome::running(id, &Placement::default()) }
-    }
-
-    /// Returns the outcome of a job with this result. The last lines are those that `monitor` saw.
-    pub fn new(id: &str, placement: &Placement, result: JobResult, monitor: &Monitor) -> JobOutcome {
-        let root_cause = result.root_cause(placement);
-        let of = root_cause.as_ref().map(|cause| (cause.node.as_str(), cause.rank));
+impl Monitor {
+    /// Returns the outcome of a job with this result, and with the last lines that were seen of its root cause.
+    pub fn outcome(&self, id: &str, placement: &Placement, result: JobResult) -> JobOutcome {
+        let launcher = self.launcher.iter().cloned().collect();
+        let outcome = JobOutcome { launcher, ..JobOutcome::new(id, placement, result) };
+        let Some(cause) = outcome.root_cause.as_ref() else { return outcome };
+        let (node, rank) = (cause.node.as_str(), cause.rank);
         JobOutcome {
-            id: id.to_owned(),
-            state: result.state(),
-            placement: placement.clone(),
-            code: result.code().unwrap_or(1),
-            first_failure: result.first_failure().cloned(),
-            last_lines: of.map(|(node, rank)| monitor.last_lines(node, rank)).unwrap_or_default(),
-            broken: of.and_then(|(node, rank)| monitor.broken(node, rank)).cloned(),
-            just_shown: of.is_some_and(|(node, rank)| monitor.are_last(node, rank)),
-            root_cause,
-            all_started: result.started >= result.ranks,
-            silent: Vec::new(),
-            fault: result.fault,
-            lost: result.lost,
-            outside: result.outside,
-            launcher: monitor.launcher.iter().cloned().collect(),
+            last_lines: self.last_lines(node, rank),
+            broken: self.broken(node, rank).cloned(),
+            just_shown: self.are_last(node, rank),
+            ..outcome
         }
     }
 }

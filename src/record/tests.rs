@@ -4,6 +4,7 @@ use super::frames::{Frame, FrameKind, Idle};
 use super::monitor::Monitor;
 use super::restart::Membership;
 use super::*;
+use crate::diagnosis::lost::lost_output;
 use crate::launch::{Launcher, launcher};
 use crate::model::fault::Fault;
 use crate::model::launcher::{Controller, LauncherName};
@@ -61,7 +62,7 @@ fn files_of_the_first_form_are_read() {
         (3, "/", 12345, "eth0")
     );
     assert_eq!((record.grace, record.stall, record.idle_margin, record.isolated_after), (10, 1800, 30, 180));
-    let result = JobResult::read(compat!("result.json")).unwrap();
+    let result = stored::read::<JobResult>(compat!("result.json")).unwrap();
     assert_eq!((result.state(), result.code(), result.ranks, result.started), (JobState::Succeeded, Some(0), 2, 2));
     assert_eq!((result.exits[1].node.as_str(), result.exits[1].time), ("node2", 1_795_638_843.043_638_5));
     assert!((result.ended - 1_795_638_843.288_319).abs() < 1e-5, "{}", result.ended);
@@ -113,7 +114,7 @@ fn what_cannot_be_read_has_a_reason_and_shows_what_it_can() {
     };
     assert!([numbered("0"), numbered("1"), numbered("null")].iter().all(Result::is_ok));
     assert_eq!(
-        JobResult::read("{\"format\": 2}").unwrap_err(),
+        stored::read::<JobResult>("{\"format\": 2}").unwrap_err(),
         "written by a newer hvdctl (format 2); this one reads up to 1"
     );
 }

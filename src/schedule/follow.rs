@@ -2,13 +2,13 @@
 
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
+use crate::diagnosis::outcome::JobOutcome;
 use crate::error::Error;
 use crate::event::{Events, Message};
 use crate::job::supervision::WatchOptions;
 use crate::job::{manage, queue, watch};
 use crate::record::frames::Frame;
 use crate::record::list::Newest;
-use crate::record::outcome::JobOutcome;
 
 /// The number of SIGHUP: the terminal has gone, and the job goes on.
 const HANGUP: u8 = 1;

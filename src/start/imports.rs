@@ -3,8 +3,8 @@
 use super::in_worker::{place, worker_of_image};
 use super::plan::JobPlan;
 use crate::cluster::observation::ObservedNode;
+use crate::diagnosis::program::{FailedProgram, KnownProject};
 use crate::error::Error;
-use crate::launch::hints::{FailedProgram, KnownProject};
 use crate::paths::WORKSPACE;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::LABEL_WORKSPACE;

@@ -3,10 +3,10 @@
 use super::plan::{HostAssignment, JobPlan};
 use crate::cluster::each_node::each_node;
 use crate::cluster::observation::{ObservedNode, RuntimeState};
+use crate::diagnosis::launchers::OPEN_MPI;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::Cluster;
-use crate::launch::hints::OPEN_MPI;
 use crate::launch::programs::BINDING;
 use crate::node::network::CUDA_VISIBLE_DEVICES;
 use crate::runtime::container::{ContainerSummary, running_worker};

@@ -231,12 +231,6 @@ pub fn docker(text: &str) -> Option<Docker> {
     classify(text, &kinds).or_else(|| text.lines().any(is_refusal).then_some(Docker::SudoRefused))
 }
 
-/// Returns whether a line is of an `mpirun` that does not know the options of Open MPI's: of MPICH and Intel MPI
-/// (Hydra), or of `horovodrun` about one that it does not know.
-pub fn is_other_mpirun(line: &str) -> bool {
-    line.contains("unrecognized argument allow-run-as-root") || line.contains("Unknown MPI implementation")
-}
-
 /// Returns whether Podman refuses a signal because the container has no processes.
 pub fn is_not_running(text: &str) -> bool {
     text.contains("can only kill running containers")
@@ -341,23 +335,6 @@ pub fn nvidia_smi(text: &str) -> Option<NvidiaSmiFailure> {
         (NvidiaSmiFailure::LostGpu, &["Unable to determine the device handle", "GPU is lost"]),
     ];
     classify(text, &kinds)
-}
-
-/// Returns whether a program's line says that a GPU or its driver failed, and not the program: messages of CUDA, NCCL
-/// and NVML.
-pub fn is_gpu_fault(line: &str) -> bool {
-    let patterns = [
-        "uncorrectable ECC error",
-        "fallen off the bus",
-        "GPU is lost",
-        "uncorrectable NVLink error",
-        "no CUDA-capable device is detected",
-        "CUDA-capable device(s) is/are busy or unavailable",
-        "system not yet initialized",
-        "hardware stack error",
-        "Driver/library version mismatch",
-    ];
-    patterns.iter().any(|pattern| line.contains(pattern))
 }
 
 /// A reason why a program could not read or write a file.
@@ -903,10 +880,6 @@ mod tests {
 
     #[test]
     fn lines_that_say_nothing_of_the_cause_are_known() {
-        assert!(is_other_mpirun(
-            "[mpiexec@gpu1] match_arg (utils/args/args.c:163): unrecognized argument allow-run-as-root"
-        ));
-        assert!(!is_other_mpirun("[mpiexec@gpu1] HYDU_sock_connect (utils/sock/sock.c:145): unable to connect"));
         assert!(is_from_jump_host("kex_exchange_identification: Connection closed by UNKNOWN port 65535"));
         assert!(!is_from_jump_host("Connection closed by 10.0.0.2 port 22"));
         assert!(is_ssh_notice("Warning: Permanently added 'gpu1' (ED25519) to the list of known hosts."));

@@ -6,11 +6,11 @@ use crate::bench::verdict::answers::Answers;
 use crate::bench::verdict::limits::below_minimum;
 use crate::checks::place::RankFault;
 use crate::checks::verify::{RankRow, compare};
+use crate::diagnosis::outcome::JobOutcome;
 use crate::grade::evidence::{NodeEvents, of_stopped, of_verify};
 use crate::inventory::{Bind, Node};
 use crate::keys::reachability::Matrix;
 use crate::node::facts::Facts;
-use crate::record::outcome::JobOutcome;
 
 /// The job of `verify`, which has ended.
 #[derive(Debug)]
@@ -127,13 +127,12 @@ mod tests {
     use crate::keys::reachability::AbsentNode;
     use crate::launch::placement::{MapBy, place};
     use crate::record::JobResult;
-    use crate::record::monitor::Monitor;
 
     /// Returns the faults of a job on one node whose ranks wrote nothing.
     fn silent(ranks: u32, scope: VerifyScope) -> Vec<String> {
         let placement = place(&[("a".into(), ranks)], ranks, MapBy::Slot).unwrap();
         let result = JobResult { ranks, started: ranks, launcher: Some(0), ..JobResult::default() };
-        let ended = JobOutcome::new("j", &placement, result, &Monitor::default());
+        let ended = JobOutcome::new("j", &placement, result);
         let job = Some(VerifyJob { ended, failure: None, lines: Vec::new() });
         let nodes = [(Node { name: "a".into(), ..Node::default() }, Facts::default())];
         let measured = VerifyMeasurement { logins: None, job, gpus: ExaminedGpus::default() };

@@ -63,7 +63,7 @@ fn supervise(here: &Path, description: &LaunchDescription<'_>, ssh: &str) -> Job
     supervisor.args(["30", "python3"]).arg(here.join(JOB_SUPERVISOR)).env("HVDCTL_RUN", here.join("sockets"));
     let done = supervisor.output().unwrap();
     let text = fs::read_to_string(here.join("result.json")).unwrap_or_else(|e| panic!("{e}: {done:?}"));
-    let ending = JobResult::read(&text).unwrap();
+    let ending = stored::read::<JobResult>(&text).unwrap();
     assert!(text.starts_with("{\"format\": 1, "), "{text}");
     // a launcher that ended with 0 is not enough for a success
     let code = if ending.state() == JobState::Succeeded {

@@ -5,8 +5,8 @@ use crate::job::{Method, Spec, each, each_launcher};
 use hvdctl::launch::programs::BINDING;
 use hvdctl::model::launcher::Bind;
 use hvdctl::record::JobState;
+use hvdctl::record::OutsideFile;
 use hvdctl::record::frames::FrameKind;
-use hvdctl::record::outside::OutsideFile;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 

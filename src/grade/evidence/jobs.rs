@@ -1,14 +1,14 @@
 //! The evidence that an ended job gives about its nodes.
 
 use super::NodeEvents;
+use crate::diagnosis::machine::node_fault;
+use crate::diagnosis::outcome::JobOutcome;
 use crate::grade::assessment::Evidence;
 use crate::grade::ledger::LedgerEvent;
 use crate::launch::placement::Placement;
 use crate::model::job_state::JobState;
-use crate::model::root_cause::{FailureKind, RootCause};
+use crate::model::root_cause::RootCause;
 use crate::record::list::Job;
-use crate::record::outcome::JobOutcome;
-use crate::text::failure::is_gpu_fault;
 use crate::text::visible::one_line;
 use std::collections::BTreeMap;
 
@@ -112,24 +112,6 @@ fn has_ended(state: JobState) -> bool {
     matches!(state, JobState::Succeeded | JobState::Failed | JobState::Stopped | JobState::Lost)
 }
 
-/// Returns why a rank failed if that was its node's fault; a program's own failure is not.
-pub(super) fn node_fault(cause: &RootCause, last_lines: &[String]) -> Option<String> {
-    match &cause.how {
-        // without an error the node answered, and how its rank ended is not known: the launcher may have been lost
-        // instead
-        FailureKind::Gone { error } => {
-            let error = error.as_deref()?.lines().next().unwrap_or_default();
-            Some(if error.is_empty() {
-                "the node did not answer".to_owned()
-            } else {
-                format!("the node did not answer: {error}")
-            })
-        }
-        FailureKind::Exited { .. } => last_lines.iter().rev().find(|line| is_gpu_fault(line)).cloned(),
-        FailureKind::Hung { .. } => None,
-    }
-}
-
 /// Returns what is not recorded yet of jobs on these nodes: the whole job, or that it was lost because of the node. A
 /// job that is older than a ledger is left out of it: it may have been there, and had to go.
 pub fn unrecorded(nodes: &[Evidence], jobs: &[Job]) -> NodeEvents {
@@ -162,7 +144,6 @@ pub(super) mod tests {
     use crate::grade::ledger::{Entry, Ledger};
     use crate::launch::placement::{MapBy, place};
     use crate::record::list::{JobFiles, jobs};
-    use crate::record::monitor::Monitor;
     use crate::record::{Attempt, JobResult, RankExit, Record};
 
     fn placement() -> Placement {
@@ -172,7 +153,7 @@ pub(super) mod tests {
     /// A job of four ranks with this result, and the last lines of the rank that failed.
     pub fn ended(result: JobResult, last_lines: &[&str]) -> JobOutcome {
         let result = JobResult { ranks: 4, started: 4, ended: 70.0, ..result };
-        let outcome = JobOutcome::new("j", &placement(), result, &Monitor::default());
+        let outcome = JobOutcome::new("j", &placement(), result);
         JobOutcome { last_lines: last_lines.iter().map(|line| (*line).to_owned()).collect(), ..outcome }
     }
 

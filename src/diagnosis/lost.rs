@@ -1,18 +1,33 @@
-//! Files that a job wrote outside the mounts of its containers, where they go with these
-//! (`src/scripts/programs/outside.py`).
+//! Results of a job that are lost: output that had no room on a disk, and files outside the mounts of its containers,
+//! where they go with these (`src/scripts/programs/outside.py`).
 
+use crate::event::Message;
+use crate::model::job_result::{LostOutput, OutsideFiles};
 use crate::text::nodeset::{fold, printable};
 use crate::text::units::{count, human};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 
 /// How many nodes a message names, and how many characters of a path.
 const NODES: usize = 4;
 const CHARACTERS: usize = 200;
 
+/// Describes how much output of a job was lost and on which nodes, if any was.
+pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
+    let lines = lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.lines));
+    let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();
+    nodes.sort();
+    nodes.dedup();
+    let (lost, were) = (count(lines as usize, "line"), if lines == 1 { "was" } else { "were" });
+    (lines > 0).then(|| format!("{lost} of output {were} lost: the disk of {} was full", fold(&nodes)))
+}
+
+/// Returns the warning about files of a job outside the mounts of its containers, if there are any.
+pub fn outside_warning(id: &str, found: &[OutsideFiles]) -> Option<Message> {
+    outside(found).map(|text| Message::from(text).hint(hint(id, found)))
+}
+
 /// Returns what to do about such files of a job.
-pub fn hint(id: &str, found: &[OutsideFiles]) -> String {
+fn hint(id: &str, found: &[OutsideFiles]) -> String {
     let lead =
         "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory";
     match found.iter().any(|node| node.files > 0) {
@@ -21,33 +36,9 @@ pub fn hint(id: &str, found: &[OutsideFiles]) -> String {
     }
 }
 
-/// Files on one node that may be results.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct OutsideFiles {
-    /// The node.
-    pub node: String,
-    /// The number of files.
-    pub files: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Up to three of them, the largest first.
-    pub largest: Vec<OutsideFile>,
-    /// Whether all directories were examined; otherwise there may be more.
-    pub whole: bool,
-}
-
-/// One of these files.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct OutsideFile {
-    /// The first 200 characters of its path in the container.
-    pub path: String,
-    /// Its size.
-    pub bytes: u64,
-}
-
 /// Describes these files and their nodes, those with the most bytes first, or where there may be some; `None` if there
 /// are none.
-pub fn outside(found: &[OutsideFiles]) -> Option<String> {
+fn outside(found: &[OutsideFiles]) -> Option<String> {
     let mut nodes: Vec<&OutsideFiles> = found.iter().filter(|node| node.files > 0).collect();
     nodes.sort_by_key(|node| Reverse(node.bytes));
     let mut parts: Vec<String> = nodes.iter().take(NODES).map(|node| of_node(node)).collect();
@@ -99,6 +90,7 @@ fn of_node(OutsideFiles { node, files, bytes, largest, whole }: &OutsideFiles) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::job_result::OutsideFile;
 
     fn on(node: &str, files: u64, bytes: u64, path: &str) -> OutsideFiles {
         let largest = vec![OutsideFile { path: path.into(), bytes: bytes / files.max(1) }];

@@ -1,86 +1,13 @@
-//! How a job ended, and the root cause if it failed.
+//! The root cause of a failure: the rank by which a job failed, by what is known of all ranks at its end.
 
-use super::outside::OutsideFiles;
-use super::{JobState, stored};
 use crate::launch::Launcher;
 use crate::launch::placement::Placement;
-use crate::model::fault::{Fault, as_text};
-use crate::model::root_cause::Idle;
-pub use crate::model::root_cause::{FailureKind, RootCause};
-use crate::text::nodeset;
-use crate::text::units::count;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-
-/// A failed attempt, after which the job was started again; `JOBS/ID/attempts.json` on the launcher's node has all of
-/// them.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Attempt {
-    /// When it started, in seconds since the epoch.
-    pub started: f64,
-    /// When it ended.
-    pub ended: f64,
-    /// Its number of ranks: fewer than in the first attempt if nodes had left.
-    pub ranks: u32,
-    /// The exit code of the launcher, or of the rank whose failure ended it.
-    pub launcher: Option<i64>,
-    /// How its ranks ended.
-    pub exits: Vec<RankExit>,
-    /// Nodes that did not answer at its end.
-    pub silent: Vec<String>,
-    /// What ended it if it was not a rank, as [`JobResult::fault`].
-    #[serde(default, alias = "reason", serialize_with = "as_text")]
-    #[schemars(with = "Option<String>")]
-    pub fault: Option<Fault>,
-}
-
-/// The result of a job, as its supervisor records it in `JOBS/ID/result.json` on the node of the launcher.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct JobResult {
-    /// When it ended, in seconds since the epoch by that node's clock.
-    pub ended: f64,
-    /// The exit code of the launcher, or of the rank whose failure ended it; `None` if the end was requested.
-    pub launcher: Option<i64>,
-    /// Whether the end was requested.
-    pub stopped: bool,
-    /// The number of ranks of the last attempt.
-    pub ranks: u32,
-    /// How many of them had started their program.
-    pub started: u32,
-    /// How they ended, as far as their nodes answered.
-    pub exits: Vec<RankExit>,
-    /// The nodes that did not answer at the end.
-    pub silent: Vec<String>,
-    /// The errors of the connections to these nodes.
-    pub silence: BTreeMap<String, String>,
-    /// The ranks that were reported to hang.
-    pub hung: Vec<HungRank>,
-    /// Output that a full disk lost.
-    pub lost: Vec<LostOutput>,
-    /// Files that were written outside the mounts of the containers, by node.
-    pub outside: Vec<OutsideFiles>,
-    /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this
-    /// instead of the job supervisor: why that recorded nothing. Earlier builds recorded a text, `fault`.
-    #[serde(rename = "reason", alias = "fault")]
-    pub fault: Option<Fault>,
-}
+use crate::model::fault::Fault;
+use crate::model::job_result::{HungRank, JobResult, RankExit};
+use crate::model::job_state::JobState;
+use crate::model::root_cause::{FailureKind, Idle, RootCause};
 
 impl JobResult {
-    /// Returns a result of which only this is known: what ended the job, and when.
-    pub fn ended_by(fault: Fault, ended: f64) -> JobResult {
-        JobResult { ended, fault: Some(fault), ..JobResult::default() }
-    }
-
-    /// Reads a result.
-    ///
-    /// # Errors
-    /// A message, if a newer hvdctl wrote it or a full disk cut it off.
-    pub fn read(text: &str) -> Result<JobResult, String> {
-        stored::read(text)
-    }
-
     /// Returns the state of a job with this result.
     pub fn state(&self) -> JobState {
         let first_failure = self.first_failure();
@@ -186,12 +113,6 @@ impl JobResult {
     }
 }
 
-impl From<&RankExit> for FailureKind {
-    fn from(exit: &RankExit) -> FailureKind {
-        FailureKind::Exited { code: exit.code, signal: exit.signal, oom: exit.oom }
-    }
-}
-
 /// Replaces the tensors in messages if they are not known.
 const OPERATION: &str = "a collective operation";
 
@@ -234,63 +155,4 @@ impl RootCause {
             }
         })
     }
-}
-
-/// A rank that was reported to hang.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HungRank {
-    /// The global rank.
-    pub rank: u32,
-    /// For how many seconds.
-    pub seconds: u64,
-    /// As in [`FailureKind::Hung`].
-    #[serde(default)]
-    pub tensors: Option<String>,
-    /// As in [`FailureKind::Hung`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle: Option<Idle>,
-    /// When that was reported, as [`RankExit::time`].
-    pub time: f64,
-}
-
-/// Lines of a rank that a full disk lost.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LostOutput {
-    /// The global rank.
-    pub rank: u32,
-    /// Its node.
-    pub node: String,
-    /// The number of lines.
-    pub lines: u64,
-}
-
-/// Describes how much output of a job was lost and on which nodes, if any was.
-pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
-    let lines = lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.lines));
-    let mut nodes: Vec<String> = lost.iter().map(|lost| lost.node.clone()).collect();
-    nodes.sort();
-    nodes.dedup();
-    let (lost, were) = (count(lines as usize, "line"), if lines == 1 { "was" } else { "were" });
-    (lines > 0).then(|| format!("{lost} of output {were} lost: the disk of {} was full", nodeset::fold(&nodes)))
-}
-
-/// How one rank ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RankExit {
-    /// The global rank.
-    pub rank: u32,
-    /// The node it ran on.
-    pub node: String,
-    /// Exit code, 128 + N for signal N.
-    pub code: i32,
-    /// The signal that ended it, if one did. A program can also exit with such a code.
-    #[serde(default)]
-    pub signal: Option<i32>,
-    /// Seconds since the epoch, by the operator's clock.
-    pub time: f64,
-    /// Whether it had been asked to end.
-    pub asked: bool,
-    /// Whether the kernel killed a process of its container because memory ran out.
-    #[serde(default)]
-    pub oom: bool,
 }

@@ -1,0 +1,69 @@
+//! Hints on launchers: those of ranks that are alone, and of programs and images that need another one.
+
+use crate::launch::Launcher;
+use crate::model::launcher::LauncherName;
+
+/// What to do about an image whose `mpirun` is that of MPICH or Intel MPI.
+pub const OPEN_MPI: &str = "install Open MPI in the image so that its mpirun comes first in PATH (`setup` in \
+                            hvdctl.toml), or choose another --launcher: env, torchrun, or horovodrun with \
+                            --controller gloo";
+
+/// What programs write that miss the variables of another launcher: the text, and that launcher.
+const MISSING: &[(&str, LauncherName)] = &[
+    // torch/distributed/rendezvous.py: RANK, WORLD_SIZE, MASTER_ADDR or MASTER_PORT
+    ("expected, but not set", LauncherName::Torchrun),
+    ("KeyError: 'RANK'", LauncherName::Torchrun),
+    ("KeyError: 'LOCAL_RANK'", LauncherName::Torchrun),
+    ("KeyError: 'WORLD_SIZE'", LauncherName::Torchrun),
+    ("KeyError: 'MASTER_ADDR'", LauncherName::Torchrun),
+    // DeepSpeed without these variables
+    ("attempting to detect MPI environment", LauncherName::Torchrun),
+    // jax/_src/distributed.py
+    ("coordinator_address should be defined", LauncherName::Env),
+    ("KeyError: 'TF_CONFIG'", LauncherName::Env),
+];
+
+/// The warning about ranks of `srun` where Slurm has no type of MPI (`allocation.py`).
+pub const WITHOUT_MPI: &str = "Slurm does not connect the ranks of MPI programs here: it can load neither PMIx nor \
+                               PMI2, and its default is none (MpiDefault); each rank of such a program assumes that it \
+                               is alone\n  hint: --launcher mpirun connects them; if the program does not use MPI, \
+                               ignore this";
+
+/// Returns whether a line is of an `mpirun` that does not know the options of Open MPI's: of MPICH and Intel MPI
+/// (Hydra), or of `horovodrun` about one that it does not know.
+pub(super) fn is_other_mpirun(line: &str) -> bool {
+    line.contains("unrecognized argument allow-run-as-root") || line.contains("Unknown MPI implementation")
+}
+
+/// Returns the warning about a job none of whose ranks had a connection to another one in so many seconds.
+pub fn isolation_warning(launcher: &Launcher, seconds: u64) -> String {
+    let other = match launcher.program {
+        "torchrun" | "env" => "programs for Horovod need --launcher horovodrun",
+        "srun" => {
+            "MPI programs need --launcher mpirun, or another -e SLURM_MPI_TYPE (`srun --mpi=list`); those for \
+                 PyTorch need --launcher torchrun"
+        }
+        _ => "programs for PyTorch (DDP, Accelerate, Lightning) need --launcher torchrun",
+    };
+    format!(
+        "no rank had a connection to another one in {seconds} s: each may be doing all of the work alone\n  hint: \
+             {other}; if the program does not communicate, ignore this"
+    )
+}
+
+/// Returns a hint on the launcher for which a program was written, if it misses the variables of that.
+pub(super) fn other_launcher(launcher: &Launcher, lines: &[String]) -> Option<String> {
+    let (_, wanted) = lines.iter().rev().find_map(|line| MISSING.iter().find(|(text, _)| line.contains(text)))?;
+    // `env` sets what torchrun sets, too
+    let has_it = [*wanted, LauncherName::Env].iter().any(|name| name.to_string() == launcher.program);
+    let example = match wanted {
+        LauncherName::Torchrun => " (PyTorch DDP and FSDP, Accelerate, Lightning, DeepSpeed)",
+        _ => "",
+    };
+    (!has_it).then(|| {
+        format!(
+            "the program was written for another launcher than {}: try --launcher {wanted}{example}",
+            launcher.program
+        )
+    })
+}

@@ -1,0 +1,128 @@
+//! The outcome of a watched job, and the messages that say why it failed.
+
+use super::faults::without_root_cause;
+use super::program::FailedProgram;
+use crate::error::Error;
+use crate::event::Message;
+use crate::launch::Launcher;
+use crate::launch::placement::Placement;
+use crate::model::fault::{Fault, as_text};
+use crate::model::job_result::{JobResult, LostOutput, OutsideFiles, RankExit};
+use crate::model::job_state::JobState;
+use crate::model::root_cause::RootCause;
+use crate::model::start_fault::StartFailure;
+use crate::text::nodeset;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The result of a job.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "JobResult")]
+pub struct JobOutcome {
+    /// Its id.
+    pub id: String,
+    /// How it ended, or its state while it has not ended.
+    pub state: JobState,
+    /// Which rank ran where.
+    pub placement: Placement,
+    /// The program's exit code: that of the rank that failed first, else the launcher's.
+    pub code: i64,
+    /// The rank that failed first.
+    pub first_failure: Option<RankExit>,
+    /// The root cause: the rank that made the job fail, and why.
+    pub root_cause: Option<RootCause>,
+    /// The last lines of that rank.
+    pub last_lines: Vec<String>,
+    /// Why it could not start its program, if it could not.
+    #[serde(skip)]
+    pub broken: Option<StartFailure>,
+    /// Whether these are also the last lines that were shown.
+    #[serde(skip)]
+    pub just_shown: bool,
+    /// Whether every rank has started its program.
+    pub all_started: bool,
+    /// Nodes that did not answer at the end, where processes may be left.
+    pub silent: Vec<String>,
+    /// Why the job supervisor recorded no result.
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "Option<String>")]
+    pub fault: Option<Fault>,
+    /// Output that a full disk lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<LostOutput>,
+    /// Files that it wrote outside the mounts of its containers and that are lost with them, by node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<OutsideFiles>,
+    /// The launcher's last lines.
+    #[serde(skip)]
+    pub launcher: Vec<String>,
+}
+
+impl JobOutcome {
+    /// Returns the outcome of a job whose ranks have all started and that goes on.
+    pub fn running(id: &str, placement: &Placement) -> JobOutcome {
+        let outcome = JobOutcome::new(id, placement, JobResult::default());
+        JobOutcome { state: JobState::Running, code: 0, ..outcome }
+    }
+
+    /// Returns the outcome of a job that is in Slurm's queue.
+    pub fn queued(id: &str) -> JobOutcome {
+        JobOutcome { state: JobState::Queued, ..JobOutcome::running(id, &Placement::default()) }
+    }
+
+    /// Returns the outcome of a job with this result, without the lines of its log.
+    pub fn new(id: &str, placement: &Placement, result: JobResult) -> JobOutcome {
+        JobOutcome {
+            id: id.to_owned(),
+            state: result.state(),
+            placement: placement.clone(),
+            code: result.code().unwrap_or(1),
+            first_failure: result.first_failure().cloned(),
+            root_cause: result.root_cause(placement),
+            last_lines: Vec::new(),
+            broken: None,
+            just_shown: false,
+            all_started: result.started >= result.ranks,
+            silent: Vec::new(),
+            fault: result.fault,
+            lost: result.lost,
+            outside: result.outside,
+            launcher: Vec::new(),
+        }
+    }
+
+    /// Returns the warning about nodes on which processes may be left.
+    pub fn silence(&self) -> Option<Message> {
+        let nodes = nodeset::fold(&self.silent);
+        let message = format!("no answer from {nodes} at the end of the job: ranks may still be running there");
+        (!self.silent.is_empty()).then(|| Message::from(message).hint("hvdctl doctor --fix"))
+    }
+
+    /// Returns why the job failed and what to do next, as a warning about its root cause.
+    ///
+    /// # Errors
+    /// If no rank caused that: then the program is not at fault, and the command fails.
+    pub fn failure(&self, launcher: &Launcher, program: &FailedProgram<'_>) -> Result<Message, Error> {
+        let Some(cause) = &self.root_cause else { return Err(without_root_cause(self)) };
+        let mut text = format!("{cause}; job {} failed", self.id);
+        if !self.just_shown && !self.last_lines.is_empty() {
+            let lines = if self.last_lines.len() == 1 { "line" } else { "lines" };
+            text.push_str(&format!("\n  last {lines} of rank {}:", cause.rank));
+            let bracket = format!("[{} {}]", cause.rank, cause.node);
+            text.extend(self.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
+        }
+        let on_start = || self.broken.as_ref().and_then(|failure| program.hint_on_start(failure));
+        let on_output = || program.hint_on_output(&self.last_lines, launcher);
+        let hint = cause.hint(launcher).or_else(on_start).or_else(on_output);
+        let message = Message::from(text);
+        Ok(match hint {
+            Some(hint) => message.hint(hint),
+            None => message,
+        })
+    }
+}
+
+/// Formats the last lines of a program to be appended to a sentence.
+pub fn tail<'a>(lines: impl IntoIterator<Item = &'a String>) -> String {
+    lines.into_iter().map(|line| format!("\n    {line}")).collect()
+}

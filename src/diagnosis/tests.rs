@@ -1,0 +1,292 @@
+//! Table tests of hints and messages.
+
+use super::launchers::isolation_warning;
+use super::program::{FailedProgram, KnownProject};
+use crate::launch::launcher;
+use crate::model::launcher::{Controller, LauncherName};
+use crate::model::start_fault::StartFailure;
+use crate::text::argument::ProgramArgument;
+use serde_json::json;
+
+const UNKNOWN: FailedProgram<'_> = FailedProgram { command: &[], project: KnownProject::Elsewhere, directory: None };
+
+#[test]
+fn programs_of_another_launcher_are_recognized() {
+    const TORCH: &str = "ValueError: Error initializing torch.distributed using env:// rendezvous: environment \
+        variable RANK \
+                         expected, but not set";
+    let hint = |name, line: &str| {
+        let lines = ["Traceback (most recent call last):".to_owned(), line.to_owned(), "[W1125] shutdown".to_owned()];
+        UNKNOWN.hint_on_output(&lines, launcher(name, Controller::Gloo)).unwrap_or_default()
+    };
+    for (name, line, expected) in [
+        (LauncherName::Horovodrun, TORCH, "than horovodrun: try --launcher torchrun"),
+        (LauncherName::Mpirun, TORCH, "than mpirun: try --launcher torchrun"),
+        (LauncherName::Horovodrun, "KeyError: 'LOCAL_RANK'", "--launcher torchrun"),
+        (LauncherName::Horovodrun, "ValueError: coordinator_address should be defined.", "--launcher env"),
+        (LauncherName::Torchrun, "ValueError: coordinator_address should be defined.", "--launcher env"),
+    ] {
+        assert!(hint(name, line).contains(expected), "{name:?} {line}: {}", hint(name, line));
+    }
+    for (name, line) in [
+        (LauncherName::Torchrun, TORCH),
+        (LauncherName::Env, TORCH),
+        (LauncherName::Env, "ValueError: coordinator_address should be defined."),
+        (LauncherName::Horovodrun, "KeyError: 'RANKING'"),
+        (LauncherName::Horovodrun, "RuntimeError: CUDA out of memory"),
+    ] {
+        assert_eq!(hint(name, line), "", "{name:?} {line}");
+    }
+    let warning = |name| isolation_warning(launcher(name, Controller::Gloo), 60);
+    assert!(
+        warning(LauncherName::Horovodrun).contains("in 60 s")
+            && warning(LauncherName::Mpirun).contains("--launcher torchrun")
+    );
+    let srun = warning(LauncherName::Srun);
+    assert!(srun.contains("SLURM_MPI_TYPE") && srun.contains("--launcher mpirun"), "{srun}");
+    assert!(warning(LauncherName::Torchrun).contains("--launcher horovodrun"));
+    for line in [
+        "OSError: [Errno 24] Too many open files: '/dev/null'",
+        "RuntimeError: received 0 items of ancdata",
+        "RuntimeError: unable to open shared memory object </torch_29919_1396182366> in read-write mode",
+    ] {
+        assert!(hint(LauncherName::Torchrun, line).contains("ulimits = { nofile = 1048576 }"), "{line}");
+    }
+    assert_eq!(UNKNOWN.hint_on_output(&[], launcher(LauncherName::Horovodrun, Controller::Mpi)), None);
+}
+
+/// The hint on this last line of `python scripts/train.py` in a project with `src/net.py`, `lib/pkg.py` and
+/// `utils.py`.
+fn hint(line: &str) -> String {
+    let command = ["python", "scripts/train.py"].map(ProgramArgument::from);
+    let directory_of = |name: &str| match name {
+        "src" | "src.net" | "utils" => Some(String::new()),
+        "pkg" => Some("lib".to_owned()),
+        _ => None,
+    };
+    of(line, &FailedProgram { command: &command, project: KnownProject::Modules(&directory_of), directory: None })
+}
+
+fn of(line: &str, program: &FailedProgram<'_>) -> String {
+    let lines = ["Traceback (most recent call last):".to_owned(), line.to_owned(), "[W1125] shutdown".to_owned()];
+    program.hint_on_output(&lines, launcher(LauncherName::Env, Controller::Gloo)).unwrap_or_default()
+}
+
+#[test]
+fn modules_of_the_project_are_not_installed_by_pip() {
+    const OWN: &str = "is in the project, but Python searches the program's directory only: python -m \
+        scripts.train (and its \
+                       arguments), or -e PYTHONPATH=/workspace";
+    for (line, expected) in [
+        ("ModuleNotFoundError: No module named 'src'", OWN),
+        ("[rank1]: ModuleNotFoundError: No module named 'src'", OWN),
+        ("ModuleNotFoundError: No module named 'src.net'; 'src' is not a package", OWN),
+        ("ImportError: No module named utils", OWN),
+        ("/usr/bin/python3: No module named pkg", "pkg is in lib of the project: -e PYTHONPATH=/workspace/lib"),
+        (
+            "ModuleNotFoundError: No module named 'src.gone'",
+            "src is in the project, but not src.gone: check .gitignore",
+        ),
+        ("ModuleNotFoundError: No module named 'models'", "the project on the nodes has no models: check"),
+        (
+            "ImportError: cannot import name 'f' from 'utils' (/usr/lib/python3/site-packages/utils/__init__.py)",
+            "this utils is not the one in the project; utils is in the project",
+        ),
+        (
+            "ImportError: attempted relative import with no known parent package",
+            "start it as a module of its package: python -m scripts.train",
+        ),
+        ("python: can't open file '/workspace/x.py': [Errno 2] No such file or directory", "nodes has no x.py: check"),
+    ] {
+        let hint = hint(line);
+        assert!(hint.contains(expected) && !hint.contains("pip install"), "{line}: {hint}");
+    }
+    for (line, expected) in [
+        (
+            "ModuleNotFoundError: No module named 'tiny'",
+            "setup = [\"pip install PACKAGE\"] with the package that has tiny",
+        ),
+        ("ModuleNotFoundError: No module named 'numpy'", "setup = [\"pip install numpy\"] (hvdctl"),
+        ("ModuleNotFoundError: No module named 'yaml.cyaml'", "setup = [\"pip install pyyaml\"]"),
+        ("ModuleNotFoundError: No module named 'a; rm -rf /'", ""),
+        ("ImportError: cannot import name 'f' from 'utils' (/workspace/utils.py)", ""),
+        ("ImportError: cannot import name 'f' from 'torch' (/usr/lib/torch.py)", ""),
+        ("warning: No module named 'apex', falling back", ""),
+    ] {
+        let hint = hint(line);
+        assert!(hint.contains(expected) && hint.is_empty() == expected.is_empty(), "{line}: {hint}");
+    }
+}
+
+#[test]
+fn a_module_may_be_the_projects_where_the_project_is_not_known() {
+    let both = of("ModuleNotFoundError: No module named 'tiny'", &UNKNOWN);
+    assert!(
+        both.starts_with("if tiny is in the project: -e PYTHONPATH=/workspace; install what the image lacks"),
+        "{both}"
+    );
+    assert_eq!(
+        of("ModuleNotFoundError: No module named 'src'", &UNKNOWN),
+        "if src is in the project: -e PYTHONPATH=/workspace"
+    );
+    let none = FailedProgram { command: &[], project: KnownProject::None, directory: None };
+    let run = |line: &str| of(line, &none);
+    assert!(run("ModuleNotFoundError: No module named 'tiny'").starts_with("install what the image lacks"));
+    for line in ["ModuleNotFoundError: No module named 'src'", "python: can't open file '/workspace/x.py': [Errno 2] …"]
+    {
+        assert_eq!(run(line), "`run` does not upload a project; `hvdctl train` does");
+    }
+    let relative = of("ImportError: attempted relative import with no known parent package", &UNKNOWN);
+    assert_eq!(relative, "start it as a module of its package: python -m PACKAGE.MODULE");
+}
+
+#[test]
+fn data_cannot_be_written() {
+    for (line, expected) in [
+        (
+            "OSError: [Errno 30] Read-only file system: '/data/d/my x.lock'",
+            "pushed data are mounted read-only at /data",
+        ),
+        ("sh: 1: cannot create /data/x: Read-only file system", "pushed data are"),
+        ("mkdir: cannot create directory ‘/data/x’: Read-only file system", "pushed data are"),
+        ("BlockingIOError: unable to lock file, errno = 30, name = '/data/x.h5'", "HDF5_USE_FILE_LOCKING=FALSE"),
+        ("filelock._error.Timeout: The file lock '/data/a/x.lock' could not be acquired.", "HF_HOME=/workspace"),
+        ("sqlite3.OperationalError: attempt to write a readonly database", "if the file is below /data: pushed data"),
+        ("OSError: [Errno 30] Read-only file system: '/datasets/x'", "/datasets/x is mounted read-only: see `mounts`"),
+        ("touch: cannot touch '/root/.ssh/x': Read-only file system", ""),
+        ("OSError: [Errno 30] Read-only file system: '/proc/sys/vm/x'", ""),
+        ("/workspace/a.sh: line 3: /data/x: Read-only file system", "pushed data are"),
+        ("cannot open /data/x: Read-only file system at /workspace/x.pl line 3.", "pushed data are"),
+        ("panic: open /data/x: read-only file system", "pushed data are"),
+        ("mkdir: Read-only file system [/data/x]", "pushed data are"),
+        ("Error: Os { code: 30, message: \"Read-only file system\" }", "if the file is below /data"),
+        ("unable to lock file, errno = 300, name = '/data/x.h5'", ""),
+        ("note: a Read-only file system at /data is faster", ""),
+    ] {
+        let hint = hint(line);
+        assert!(hint.contains(expected) && hint.is_empty() == expected.is_empty(), "{line}: {hint}");
+    }
+    let lines = ["ModuleNotFoundError: No module named 'x'", "OSError: Read-only file system: '/data/x'"];
+    let hint = UNKNOWN.hint_on_output(&lines.map(str::to_owned), launcher(LauncherName::Env, Controller::Gloo));
+    assert!(hint.unwrap().starts_with("pushed data"));
+}
+
+#[test]
+fn windows_line_ends_are_recognized() {
+    let command = ["bash", "run.sh"].map(ProgramArgument::from);
+    let program = FailedProgram { command: &command, project: KnownProject::None, directory: None };
+    for (line, script) in [
+        ("run.sh: line 2: $'\\r': command not found", "run.sh"),
+        ("lib/my env.sh: line 12: $'\\r': command not found", "'lib/my env.sh'"),
+        ("env: ‘bash\\r’: No such file or directory", "SCRIPT"),
+        ("/usr/bin/env: 'python3\\r': No such file or directory", "SCRIPT"),
+        ("sh: ./x: /bin/bash^M: bad interpreter: No such file or directory", "./x"),
+    ] {
+        let hint = of(line, &program);
+        assert!(hint.contains(&format!("sed -i 's/\\r$//' {script} removes")), "{line}: {hint}");
+    }
+}
+
+#[test]
+fn a_script_that_starts_python_is_recognized() {
+    for line in [
+        "./run.sh: 2: python: not found",
+        "run.sh: line 2: python: command not found",
+        "env: ‘python’: No such file or directory",
+        "zsh:1: command not found: python",
+        "env: can't execute 'python': No such file or directory",
+    ] {
+        assert_eq!(hint(line), "the image has no `python`: write python3 in the script", "{line}");
+    }
+    for line in [
+        "sh: 1: ipython: not found",
+        "checking for python: not found",
+        "python: not found, so python3 is used",
+        "x.c:1: 'python': No such file or directory exists",
+    ] {
+        assert_eq!(hint(line), "", "{line}");
+    }
+}
+
+#[test]
+fn a_program_that_looks_for_a_repository_is_recognized() {
+    for line in [
+        "fatal: not a git repository (or any of the parent directories): .git",
+        "git.exc.InvalidGitRepositoryError: /workspace",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'git'",
+        "LookupError: setuptools-scm was unable to detect version for /workspace.",
+    ] {
+        assert!(hint(line).contains("HVDCTL_GIT_COMMIT"), "{line}");
+    }
+    let run = FailedProgram { command: &[], project: KnownProject::None, directory: None };
+    assert_eq!(of("fatal: not a git repository", &run), "");
+}
+
+#[test]
+fn the_last_error_counts() {
+    const WARNED: &str = "warning: cannot write the cache: Read-only file system: '/data/x'";
+    const FILES: &str = "OSError: [Errno 24] Too many open files: '/x'";
+    const CHAIN: &str = "The above exception was the direct cause of the following exception:";
+    let of = |lines: &[&str]| {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        UNKNOWN.hint_on_output(&lines, launcher(LauncherName::Env, Controller::Gloo)).unwrap_or_default()
+    };
+    for (lines, expected) in [
+        (&[WARNED, FILES][..], "the rank may open too few files"),
+        (&[FILES, WARNED], "pushed data"),
+        (&[WARNED, "torch.cuda.OutOfMemoryError: CUDA out of memory."], ""),
+        (&[WARNED, "RuntimeError: x", "[W1125] shutdown"], ""),
+        (&[FILES, "", CHAIN, "", "RuntimeError: DataLoader worker exited"], "the rank may open too few files"),
+        (&[WARNED, "a step"], "pushed data"),
+        (&["sh: 1: python: not found", "subprocess.CalledProcessError: Command 'x' returned 127."], "the image has no"),
+        (&["socket.accept() failed: Too many open files in system"], ""),
+        (
+            &["RuntimeError: unable to open shared memory object </torch_1> in read-write mode: Permission \
+                 denied (13)"],
+            "",
+        ),
+        (
+            &["RuntimeError: unable to open shared memory object </torch_1> in read-write mode: Too many open \
+                 files (24)"],
+            "the rank may open",
+        ),
+    ] {
+        let hint = of(lines);
+        assert!(hint.contains(expected) && hint.is_empty() == expected.is_empty(), "{lines:?}: {hint}");
+    }
+}
+
+#[test]
+fn reasons_why_a_program_does_not_start_have_hints() {
+    let command = ["run.sh"].map(ProgramArgument::from);
+    let program = FailedProgram { command: &command, project: KnownProject::None, directory: None };
+    let failure = |fault, about| {
+        let json = json!({"program": "run.sh", "error": "No such file or directory", "fault": fault, "about": about});
+        StartFailure::read(&json.to_string())
+    };
+    for (fault, about, expected) in [
+        ("line_ends", "/bin/bash", "sed -i"),
+        ("interpreter_missing", "/bin/zsh", "#!/bin/sh"),
+        ("loader_missing", "", "hvdctl image build"),
+        ("not_in_path", "/workspace", "write ./run.sh: Linux"),
+        ("only_python3", "", "the image has python3 and no python: -- python3"),
+        ("not_executable", "", "chmod +x run.sh"),
+        ("not_executable", "#!/usr/bin/env python3", "its interpreter: -- python3 run.sh"),
+        ("no_interpreter_either", "", "start it with -- sh run.sh"),
+        ("portable", "", "-- sh PROGRAM"),
+        ("no_interpreter", "", "write #!/bin/sh"),
+        ("other_processor", "", "or on a node"),
+        ("other_system", "Windows", "build it for Linux"),
+        ("byte_order_mark", "", "save it as UTF-8"),
+    ] {
+        let hint = program.hint_on_start(&failure(json!(fault), json!(about))).unwrap_or_default();
+        assert!(hint.contains(expected), "{fault}: {hint}");
+    }
+    for (fault, about) in
+        [(json!(null), json!(null)), (json!("of_tomorrow"), json!("x")), (json!("not_in_path"), json!("/tmp"))]
+    {
+        assert_eq!(program.hint_on_start(&failure(fault, about)), None);
+    }
+    let text = "cannot start run.sh: Permission denied: it is not executable";
+    assert_eq!(program.hint_on_start(&StartFailure::read(text)), None, "of an earlier build");
+}
