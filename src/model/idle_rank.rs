@@ -20,7 +20,7 @@ pub struct IdleRank {
     #[serde(serialize_with = "rfc3339")]
     #[schemars(with = "String")]
     pub since: f64,
-    /// What it does meanwhile, as text.
+    /// Its activity meanwhile, as text.
     pub does: String,
 }
 

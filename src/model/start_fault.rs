@@ -1,9 +1,10 @@
-//! Why Linux cannot start a file as a program.
+//! Reasons why Linux cannot start a file as a program.
 
 use crate::text::nodeset::printable;
 use crate::text::quote::readable;
 
-/// What is wrong with the file. The operator's files show it before the start, a rank supervisor afterwards.
+/// A fault of a file that keeps it from starting. The operator's files show it before the start, a rank supervisor
+/// afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartFault {
     /// It has no permission bit for it.

@@ -14,9 +14,9 @@ use serde::Serialize;
 pub struct JobOutcome {
     /// Its id.
     pub id: String,
-    /// How it ended, or its state while it has not ended.
+    /// Its final state, or its present state while it has not ended.
     pub state: JobState,
-    /// Which rank ran where.
+    /// The placement of its ranks.
     pub placement: Placement,
     /// The program's exit code: that of the rank that failed first, else the launcher's.
     pub code: i64,
@@ -26,17 +26,17 @@ pub struct JobOutcome {
     pub root_cause: Option<RootCause>,
     /// The last lines of that rank.
     pub last_lines: Vec<String>,
-    /// Why it could not start its program, if it could not.
+    /// The reason why that rank could not start its program, if it could not.
     #[serde(skip)]
     pub broken: Option<String>,
-    /// Whether these are also the last lines that were shown.
+    /// Set if these are also the last lines that were shown.
     #[serde(skip)]
     pub just_shown: bool,
-    /// Whether every rank has started its program.
+    /// True if every rank has started its program.
     pub all_started: bool,
     /// Nodes that did not answer at the end, where processes may be left.
     pub silent: Vec<String>,
-    /// Why the job supervisor recorded no result.
+    /// The reason why the job supervisor recorded no result.
     #[serde(serialize_with = "as_text")]
     #[schemars(with = "Option<String>")]
     pub fault: Option<Fault>,

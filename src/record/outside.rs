@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 
-/// How many nodes a message names, and how many characters of a path.
+/// The most nodes that a message names, and the most characters of a path.
 const NODES: usize = 4;
 const CHARACTERS: usize = 200;
 
@@ -32,7 +32,7 @@ pub struct OutsideFiles {
     pub bytes: u64,
     /// Up to three of them, the largest first.
     pub largest: Vec<OutsideFile>,
-    /// Whether all directories were examined; otherwise there may be more.
+    /// True if all directories were examined; otherwise there may be more.
     pub whole: bool,
 }
 

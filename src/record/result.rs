@@ -1,4 +1,4 @@
-//! How a job ended, and the root cause if it failed.
+//! The result of a job, and the root cause if it failed.
 
 use super::outside::OutsideFiles;
 use super::{JobState, stored};
@@ -25,11 +25,11 @@ pub struct Attempt {
     pub ranks: u32,
     /// The exit code of the launcher, or of the rank whose failure ended it.
     pub launcher: Option<i64>,
-    /// How its ranks ended.
+    /// The exits of its ranks.
     pub exits: Vec<RankExit>,
     /// Nodes that did not answer at its end.
     pub silent: Vec<String>,
-    /// What ended it if it was not a rank, as [`JobResult::fault`].
+    /// The fault that ended it, if no rank did, as [`JobResult::fault`].
     #[serde(default, alias = "reason", serialize_with = "as_text")]
     #[schemars(with = "Option<String>")]
     pub fault: Option<Fault>,
@@ -43,13 +43,13 @@ pub struct JobResult {
     pub ended: f64,
     /// The exit code of the launcher, or of the rank whose failure ended it; `None` if the end was requested.
     pub launcher: Option<i64>,
-    /// Whether the end was requested.
+    /// Set if the end was requested.
     pub stopped: bool,
     /// The number of ranks of the last attempt.
     pub ranks: u32,
-    /// How many of them had started their program.
+    /// Number of ranks that had started their program.
     pub started: u32,
-    /// How they ended, as far as their nodes answered.
+    /// The exits of the ranks, as far as their nodes answered.
     pub exits: Vec<RankExit>,
     /// The nodes that did not answer at the end.
     pub silent: Vec<String>,
@@ -61,8 +61,9 @@ pub struct JobResult {
     pub lost: Vec<LostOutput>,
     /// Files that were written outside the mounts of the containers, by node.
     pub outside: Vec<OutsideFiles>,
-    /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this
-    /// instead of the job supervisor: why that recorded nothing. Earlier builds recorded a text, `fault`.
+    /// The fault that ended it, if no rank did: not all ranks started in time, or the engine was shut down. If hvdctl
+    /// wrote this instead of the job supervisor: the reason why that recorded nothing. Earlier builds recorded a text,
+    /// `fault`.
     #[serde(rename = "reason", alias = "fault")]
     pub fault: Option<Fault>,
 }
@@ -269,7 +270,7 @@ pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
     (lines > 0).then(|| format!("{lost} of output {were} lost: the disk of {} was full", nodeset::fold(&nodes)))
 }
 
-/// How one rank ended.
+/// The exit of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RankExit {
     /// The global rank.
@@ -283,9 +284,9 @@ pub struct RankExit {
     pub signal: Option<i32>,
     /// Seconds since the epoch, by the operator's clock.
     pub time: f64,
-    /// Whether it had been asked to end.
+    /// True if it had been asked to end.
     pub asked: bool,
-    /// Whether the kernel killed a process of its container because memory ran out.
+    /// True if the kernel killed a process of its container because memory ran out.
     #[serde(default)]
     pub oom: bool,
 }

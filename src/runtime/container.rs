@@ -83,7 +83,7 @@ pub struct ContainerSummary {
     pub labels: BTreeMap<String, String>,
     /// When it was created, in seconds since the epoch by the node's clock, if known.
     pub created: Option<i64>,
-    /// What Slurm says of it.
+    /// Slurm's report about it.
     #[serde(skip)]
     pub queue: Option<QueueEntry>,
 }

@@ -44,7 +44,7 @@ const URL_LIMIT: Duration = Duration::from_secs(60);
 pub enum RootArchive<'a> {
     /// The archive itself, which may be compressed.
     Bytes(Bytes),
-    /// Where the engine gets it.
+    /// The address from which the engine downloads it.
     Url(&'a str),
 }
 
