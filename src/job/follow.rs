@@ -95,8 +95,8 @@ struct FollowedLog {
 pub struct Follow<'a> {
     events: &'a Events,
     logs: Vec<FollowedLog>,
-    /// When the launcher's container should have exited, after the job supervisor reported that it has nothing more to
-    /// do.
+    /// The time by which the launcher's container should have exited, after the job supervisor reported that it has
+    /// nothing more to do.
     exit_by: Option<Instant>,
     sender: Sender<Update>,
     receiver: Receiver<Update>,

@@ -54,7 +54,7 @@ pub const VERSIONS: [(&str, &str); 3] =
 pub struct Launcher {
     /// The program, as messages name it.
     pub program: &'static str,
-    /// On which nodes it is started.
+    /// The nodes on which it is started.
     pub start: Start,
     /// Its argument vector; with [`Start::PerRank`] that of each rank.
     pub arguments: fn(&LaunchRequest<'_>) -> Vec<Argument>,

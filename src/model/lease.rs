@@ -22,11 +22,11 @@ pub struct Lease {
     pub pid: u32,
     /// The command that holds it.
     pub purpose: String,
-    /// When it was taken, in seconds since the epoch.
+    /// The time at which it was taken, in seconds since the epoch.
     pub since: u64,
-    /// When it was renewed last.
+    /// The time of its last renewal.
     pub renewed: u64,
-    /// When it was read.
+    /// The time at which it was read.
     pub read: u64,
 }
 

@@ -81,7 +81,7 @@ impl fmt::Display for Restart {
 /// A change of the nodes of an elastic job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// When, in seconds since the epoch by the clock of the launcher's node.
+    /// The time of the change, in seconds since the epoch by the clock of the launcher's node.
     #[serde(default)]
     pub time: f64,
     /// The nodes that left.

@@ -44,7 +44,7 @@ pub enum FailureKind {
     },
     /// It kept the others waiting, or made no progress.
     Hung {
-        /// For how many seconds.
+        /// The time without progress, in seconds.
         seconds: u64,
         /// The tensors that the others waited for, as named by Horovod.
         tensors: Option<String>,

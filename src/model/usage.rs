@@ -53,7 +53,7 @@ pub struct GpuUsage {
 /// A sample, as it comes from a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UsageReport {
-    /// When it was taken, in seconds since the epoch by the node's clock.
+    /// The time at which it was taken, in seconds since the epoch by the node's clock.
     pub time: f64,
     /// The node.
     pub node: String,

@@ -42,7 +42,7 @@ pub enum FrameKind {
     Isolated(u64),
     /// The rank has made no progress for a while; the job continues (`waiting.py`).
     Waits {
-        /// For how many seconds.
+        /// The time without progress, in seconds.
         seconds: u64,
         /// Its activity, as text.
         does: String,

@@ -103,11 +103,11 @@ pub struct Job {
     /// Its result, as it was recorded.
     #[serde(skip)]
     pub result: Option<JobResult>,
-    /// When it was started, in seconds since the epoch; in JSON RFC 3339 in UTC.
+    /// The time of its start, in seconds since the epoch; in JSON RFC 3339 in UTC.
     #[serde(serialize_with = "rfc3339")]
     #[schemars(with = "String")]
     pub started: f64,
-    /// When it ended, in the same form.
+    /// The time of its end, in the same form.
     #[serde(serialize_with = "rfc3339_option")]
     #[schemars(with = "Option<String>")]
     pub ended: Option<f64>,

@@ -58,7 +58,7 @@ pub struct Record {
     pub max_ranks: Option<u32>,
     /// The operator who started it, `user@host`.
     pub operator: String,
-    /// When, in seconds since the epoch by the operator's clock.
+    /// The time of its start, in seconds since the epoch by the operator's clock.
     pub created: f64,
     /// The launcher, which starts the ranks.
     pub launcher: LauncherName,

@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 /// them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
-    /// When it started, in seconds since the epoch.
+    /// The time of its start, in seconds since the epoch.
     pub started: f64,
-    /// When it ended.
+    /// The time of its end.
     pub ended: f64,
     /// Its number of ranks: fewer than in the first attempt if nodes had left.
     pub ranks: u32,
@@ -39,7 +39,7 @@ pub struct Attempt {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobResult {
-    /// When it ended, in seconds since the epoch by that node's clock.
+    /// The time of its end, in seconds since the epoch by that node's clock.
     pub ended: f64,
     /// The exit code of the launcher, or of the rank whose failure ended it; `None` if the end was requested.
     pub launcher: Option<i64>,
@@ -237,7 +237,7 @@ impl RootCause {
 pub struct HungRank {
     /// The global rank.
     pub rank: u32,
-    /// For how many seconds.
+    /// The time for which it hung, in seconds.
     pub seconds: u64,
     /// As in [`FailureKind::Hung`].
     #[serde(default)]
@@ -245,7 +245,7 @@ pub struct HungRank {
     /// As in [`FailureKind::Hung`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<Idle>,
-    /// When that was reported, as [`RankExit::time`].
+    /// The time of the report, as [`RankExit::time`].
     pub time: f64,
 }
 

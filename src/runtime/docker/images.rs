@@ -61,7 +61,7 @@ pub struct Image {
     pub size: u64,
     /// Its platform, e.g. `linux/amd64`.
     pub platform: String,
-    /// When it was built, in RFC 3339.
+    /// The time at which it was built, in RFC 3339.
     pub created: Option<String>,
     /// The cluster for which hvdctl has built it.
     pub built_for: Option<String>,
