@@ -154,7 +154,7 @@ pub enum Scheduler {
     Slurm,
 }
 
-/// When colours are used.
+/// The use of colours in output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Color {
     /// On terminals; NO_COLOR, CLICOLOR and CLICOLOR_FORCE apply.

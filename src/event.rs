@@ -161,7 +161,7 @@ pub enum Event {
     },
     /// The job is restarted.
     Restart {
-        /// When, in seconds since the epoch, if that is not now.
+        /// The time of the restart in seconds since the epoch, if that is not now.
         time: Option<f64>,
         /// The reason, and how the job continues.
         restart: Restart,
@@ -173,7 +173,7 @@ pub enum Event {
         ranks: Vec<IdleRank>,
         /// The job's id, as long as it runs.
         job: Option<String>,
-        /// When that is reported, in seconds since the epoch.
+        /// The time of the report, in seconds since the epoch.
         time: f64,
     },
     /// Ranks make progress again.

@@ -7,7 +7,7 @@ use crate::text::nodeset::{fold, printable};
 use crate::text::units::{count, human};
 use std::cmp::Reverse;
 
-/// How many nodes a message names, and how many characters of a path.
+/// The most nodes that a message names, and the most characters of a path.
 const NODES: usize = 4;
 const CHARACTERS: usize = 200;
 

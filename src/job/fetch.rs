@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What was fetched.
+/// The result of a fetch.
 #[derive(Debug)]
 pub struct FetchReport {
     /// The job's id.
@@ -29,7 +29,7 @@ pub struct FetchReport {
     pub directory: PathBuf,
     /// The outputs in the directory, each with whether this fetch wrote it.
     pub items: Vec<(Download, bool)>,
-    /// What could not be fetched, and why.
+    /// The failures that kept outputs from being fetched.
     pub failed: Vec<NodeError>,
 }
 
@@ -38,14 +38,14 @@ pub fn default_directory(job: &Job) -> PathBuf {
     PathBuf::from(format!("{}-{}", job.name, job.id))
 }
 
-/// What is fetched of a job's outputs, and what it may replace.
+/// The selection of a job's outputs that is fetched, and the files that it may replace.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FetchOptions<'a> {
     /// The files of this machine that the inventory names, which nothing from a node replaces.
     pub inventory_files: &'a [PathBuf],
-    /// Whether files in the directory are replaced that were neither fetched nor uploaded.
+    /// Set if files in the directory are replaced that were neither fetched nor uploaded.
     pub force: bool,
-    /// Whether files are left out that were written before the job began.
+    /// Set if files are left out that were written before the job began.
     pub only_new: bool,
 }
 

@@ -37,7 +37,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// of several ranks are not quite in order.
 const SET_BACK: f64 = 1.0;
 
-/// What comes from the log with this index.
+/// A chunk of the log with this index.
 type Update = (usize, Chunk);
 
 enum Chunk {
@@ -53,7 +53,7 @@ enum Chunk {
 struct LostLog {
     i: usize,
     log: NodeLog,
-    /// How far it was read.
+    /// The position up to which it was read.
     position: LogPosition,
     /// The time before the first attempt.
     pause: Duration,
@@ -66,7 +66,7 @@ struct Reconnected {
     /// The new follower.
     process: Process,
     skew: f64,
-    /// Where it begins.
+    /// The position at which the follower begins.
     position: LogPosition,
 }
 
@@ -83,11 +83,11 @@ struct FollowedLog {
     taken: Option<u64>,
     /// The time of the newest one of these.
     passed: f64,
-    /// Whether it is not followed at the moment.
+    /// Set while it is not followed.
     is_lost: bool,
-    /// Whether any data has arrived.
+    /// Set once any data has arrived.
     heard: bool,
-    /// How often the connection was lost since data arrived.
+    /// Number of times that the connection was lost since data arrived.
     losses: u32,
 }
 
@@ -95,8 +95,8 @@ struct FollowedLog {
 pub struct Follow<'a> {
     events: &'a Events,
     logs: Vec<FollowedLog>,
-    /// When the launcher's container should have exited, after the job supervisor reported that it has nothing more to
-    /// do.
+    /// The time by which the launcher's container should have exited, after the job supervisor reported that it has
+    /// nothing more to do.
     exit_by: Option<Instant>,
     sender: Sender<Update>,
     receiver: Receiver<Update>,
@@ -111,7 +111,7 @@ impl FollowedLog {
         FollowedLog { log, skew, parser, time, taken: None, passed, is_lost: false, heard: false, losses: 0 }
     }
 
-    /// How far it was read.
+    /// Returns the position up to which it was read.
     fn position(&self) -> LogPosition {
         let (offset, mark) = (self.parser.offset(), self.parser.mark().to_vec());
         LogPosition { offset, mark, time: self.time, taken: self.taken }
@@ -165,8 +165,8 @@ impl<'a> Follow<'a> {
         NodeResults { ok: Vec::<()>::new(), failed }.all().map(|_| follow)
     }
 
-    /// Does that with the logs of the nodes that answer. Also returns the failures of the others, whose logs are left
-    /// out.
+    /// Follows the logs of the nodes that answer, as [`start`](Self::start) does. Also returns the failures of the
+    /// others, whose logs are left out.
     pub async fn start_where_possible(
         logs: Vec<NodeLog>,
         offsets: Vec<u64>,

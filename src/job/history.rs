@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 /// its files.
 const MOST_SAMPLES: u64 = 80 << 20;
 
-/// How many lines are shown of the rank that failed first, and how many bytes of the end of its node's log are
-/// searched for them.
+/// Number of lines that are shown of the rank that failed first, and the number of bytes of the end of its node's log
+/// that are searched for them.
 const LAST_LINES: usize = 20;
 const END: u64 = 1 << 20;
 

@@ -23,8 +23,8 @@ const SIZE: &str = concat!(include_str!("../scripts/job/directory.sh"), include_
 /// The number of bytes that are read at once.
 pub const PIECE: usize = 64 * 1024;
 
-/// How many bytes before the end of a log that was cut off are searched first for what is new. If all in them is, eight
-/// times as many are.
+/// Number of bytes before the end of a log that was cut off that are searched first for frames that are new. If all of
+/// them are, eight times as many bytes are searched.
 const WINDOW: u64 = 256 << 10;
 
 /// The time between two signs of life of a node's follower.
@@ -38,9 +38,9 @@ const OPERATION: &str = "read the job's log";
 /// A file of frames in the directory of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameFile {
-    /// What the ranks print, and how they are.
+    /// The output and the states of the ranks.
     Log,
-    /// What the ranks, the node and its GPUs use (`samples.py`).
+    /// The usage of the ranks, the node and its GPUs (`samples.py`).
     Samples,
 }
 
@@ -61,13 +61,13 @@ pub struct NodeLog {
     jobs_dir: String,
     id: String,
     file: FrameFile,
-    /// Whether the output of ranks is left out when it is read.
+    /// Set if the output of ranks is left out when the log is read.
     is_quiet: bool,
-    /// How many bytes it may take (`--log-max`).
+    /// The most bytes that it may take (`--log-max`).
     log_max: Option<u64>,
 }
 
-/// How much of a log is there.
+/// The part of a log that exists.
 #[derive(Clone, Copy)]
 pub struct LogExtent {
     /// The offset of its end.
@@ -78,12 +78,12 @@ pub struct LogExtent {
     pub clock: f64,
 }
 
-/// How far a log was read, and where it is read on.
+/// The position up to which a log was read, and from which it is read on.
 #[derive(Clone, Default)]
 pub struct LogPosition {
     /// The offset.
     pub offset: u64,
-    /// What is before the offset, as far as it is known.
+    /// The bytes before the offset, as far as they are known.
     pub mark: Vec<u8>,
     /// The time of the newest frame so far.
     pub time: f64,

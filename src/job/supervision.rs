@@ -1,5 +1,5 @@
-//! What hvdctl does about a job that it watches, as a state machine: an event comes in, actions come out. It knows no
-//! clock, no process and no node; `watch.rs` performs the actions.
+//! The reaction to a job that is watched, as a state machine: an event comes in, actions come out. It knows no clock,
+//! no process and no node; `watch.rs` performs the actions.
 
 use crate::record::JobState;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use std::time::Duration;
 /// SIGHUP: the terminal has gone.
 const HANGUP: u8 = 1;
 
-/// How a job is watched.
+/// Options of watching a job.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WatchOptions {
-    /// Whether the ranks' output is shown.
+    /// Set if the ranks' output is shown.
     pub output: bool,
-    /// Whether the launcher's own output is shown.
+    /// Set if the launcher's own output is shown.
     pub launcher_output: bool,
     /// The longest that the job may take, after which it is stopped; `None`: no limit.
     pub limit: Option<Duration>,
-    /// Whether it is watched only until every rank has started.
+    /// Set if it is watched only until every rank has started.
     pub until_started: bool,
-    /// Whether a signal leaves it running. Otherwise a signal stops it, unless it says that the terminal has gone
-    /// (SIGHUP).
+    /// Set if a signal leaves it running. Otherwise a signal stops it, unless it is SIGHUP, which means that the
+    /// terminal has gone.
     pub leave_on_signal: bool,
 }
 
@@ -38,7 +38,7 @@ pub enum Input {
     StopFailed,
 }
 
-/// What is to be done about it, in this order.
+/// A reaction to an event. Several are performed in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Report the job's state.
@@ -53,7 +53,7 @@ pub enum Action {
     Leave(WatchEnd),
 }
 
-/// Why the supervision of a job ended.
+/// The reason why the supervision of a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchEnd {
     /// The job supervisor exited, with this code where it is known.

@@ -65,19 +65,19 @@ pub async fn attach(
 pub struct Watch<'a> {
     /// The job and its nodes.
     pub job: JobNodes<'a>,
-    /// Where its ranks run.
+    /// The placement of its ranks.
     pub placement: &'a Placement,
     /// The launcher's engine.
     pub engine: Runtime,
     /// The launcher's container there.
     pub container: String,
-    /// How it is watched.
+    /// The options of watching it.
     pub options: WatchOptions,
-    /// Where progress and output are shown.
+    /// The receiver of progress and output.
     pub events: &'a Events,
     /// Gets every frame of the logs.
     pub on_frame: &'a mut dyn FnMut(&str, &Frame),
-    /// What is known from the frames so far.
+    /// The state of the job as its frames have reported it so far.
     pub monitor: Monitor,
     /// The job's launcher.
     pub launcher: &'static Launcher,

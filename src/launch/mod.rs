@@ -1,4 +1,4 @@
-//! Which rank runs where, and how a launcher starts the ranks.
+//! The placement of ranks on nodes, and the launchers that start them.
 //!
 //! A [`Launcher`] is everything that hvdctl knows about a program that starts ranks, as data where possible;
 //! [`launcher`] chooses one. The job supervisor and the rank supervisors ([`programs`]) get what they need of it as
@@ -30,12 +30,12 @@ use std::time::Duration;
 /// The program that `verify` runs as every rank: it initializes the library and sums a number over all ranks. Its
 /// arguments are [`Launcher::verify_with`]. It needs [`BACKENDS`].
 pub const VERIFY: &str = include_str!("../scripts/ranks/verify.py");
-/// Where a rank runs; `verify` needs it.
+/// The Python module with which `verify` reports the place of a rank.
 pub const PLACE: &str = include_str!("../scripts/ranks/place.py");
 /// The program that `bench` runs as every rank: collectives with known results. Its arguments are what is measured, and
 /// [`Launcher::verify_with`]. It needs [`BACKENDS`].
 pub const COLLECTIVES: &str = include_str!("../scripts/ranks/collectives.py");
-/// How ranks communicate, for [`VERIFY`] and [`COLLECTIVES`].
+/// The Python module over which the ranks of [`VERIFY`] and [`COLLECTIVES`] communicate.
 pub const BACKENDS: &str = include_str!("../scripts/ranks/backends.py");
 
 /// Python code that follows `src/scripts/worker/inside.py` and prints the launchers of the image, and what they depend
@@ -43,7 +43,7 @@ pub const BACKENDS: &str = include_str!("../scripts/ranks/backends.py");
 pub const INSIDE: &str =
     concat!(include_str!("../scripts/worker/launchers.py"), include_str!("../scripts/worker/horovodrun.py"));
 
-/// What [`INSIDE`] prints and has to be the same on all nodes: name and key.
+/// The lines of [`INSIDE`] that must be the same on all nodes: name and key.
 pub const VERSIONS: [(&str, &str); 3] =
     [("Horovod", "horovod"), ("Horovod build", "build"), ("set of launchers", "launchers")];
 
@@ -52,7 +52,7 @@ pub const VERSIONS: [(&str, &str); 3] =
 pub struct Launcher {
     /// The program, as messages name it.
     pub program: &'static str,
-    /// On which nodes it is started.
+    /// The nodes on which it is started.
     pub start: Start,
     /// Its argument vector; with [`Start::PerRank`] that of each rank.
     pub arguments: fn(&LaunchRequest<'_>) -> Vec<Argument>,
@@ -74,7 +74,7 @@ pub struct Launcher {
     pub inherits: Option<&'static [&'static str]>,
     /// The program that requires the same interface name on all nodes, if one does.
     pub one_interface: Option<&'static str>,
-    /// Whether ranks connect to the address of the host name that their node has for itself.
+    /// Set if ranks connect to the address to which their node resolves its own host name.
     pub by_host_name: bool,
     /// The variables by which a rank learns its number, in order of preference.
     pub rank: &'static [&'static str],
@@ -90,7 +90,7 @@ pub struct Launcher {
     pub interface_variables: &'static [&'static str],
     /// Variables that do so unless the user's own environment sets them.
     pub interface_defaults: &'static [&'static str],
-    /// What ranks wait in until all have begun, as failures name it.
+    /// The call in which ranks wait until all have begun, as failures name it.
     pub init: &'static str,
     /// A hint on what gives ranks more time for that.
     pub init_hint: Option<&'static str>,
@@ -100,14 +100,14 @@ pub struct Launcher {
     pub hang_reports: &'static [(&'static str, &'static str)],
     /// The names of the process that it leaves on each node, above the ranks, by version.
     pub daemons: &'static [&'static str],
-    /// Whether a thread of each rank waits for the others without ever sleeping.
+    /// Set if a thread of each rank waits for the others without ever sleeping.
     pub spins: bool,
-    /// Whether it can keep the ranks that are left when nodes leave or join an elastic job.
+    /// Set if it can keep the remaining ranks when nodes leave or join an elastic job.
     pub keeps_ranks: bool,
 }
 
-/// What a launcher has unless its module sets something else. Program, arguments, variables of the ranks, `init` and
-/// `verify_with` are always set.
+/// The defaults of a launcher. Its module always sets the program, arguments, variables of the ranks, `init` and
+/// `verify_with`.
 const BASE: Launcher = Launcher {
     program: "",
     start: Start::Central,
@@ -152,7 +152,7 @@ pub struct LaunchRequest<'a> {
     pub interface: &'a str,
     /// Time for all ranks to start.
     pub start_timeout: Duration,
-    /// How long a collective operation may wait for a rank before the job ends; zero: forever.
+    /// Time limit for a collective operation that waits for a rank, after which the job ends; zero for no limit.
     pub stall_timeout: Duration,
     /// The job's directory, the same path on the nodes and in the containers.
     pub job_dir: &'a str,
@@ -169,9 +169,9 @@ pub struct KeptRanks {
     pub min: u32,
     /// The greatest number of ranks.
     pub max: u32,
-    /// How long it may have fewer than the least number.
+    /// Time limit for a job with fewer than the least number of ranks.
     pub timeout: Duration,
-    /// How often nodes may leave or join; `None`: without limit.
+    /// The number of times that nodes may leave or join; `None` for no limit.
     pub changes: Option<u32>,
 }
 
@@ -200,7 +200,7 @@ pub struct ShellRequest<'a> {
 /// under any launcher.
 ///
 /// # Errors
-/// Why the address cannot be used.
+/// Returns why the address cannot be used.
 pub fn check_address(address: IpAddr) -> Result<(), String> {
     match address {
         IpAddr::V4(_) => Ok(()),
@@ -220,7 +220,7 @@ pub fn launcher(name: LauncherName, controller: impl Into<Option<Controller>>) -
     }
 }
 
-/// What is started on a node, for a dry run.
+/// The command that is started on a node, for a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Launch")]
 pub struct NodeCommand {

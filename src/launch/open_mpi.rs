@@ -1,4 +1,4 @@
-//! What Open MPI needs in hmaster, whether `horovodrun` starts it or hvdctl does.
+//! Settings that Open MPI needs in hmaster, both if `horovodrun` starts it and if hvdctl does.
 //!
 //! Open MPI 4 starts its daemons itself (ORTE), Open MPI 5 leaves that to PRRTE; the same settings have other names
 //! there (<https://docs.open-mpi.org/en/v5.0.x/mca.html>). Both sets are given, since each version only reads its own,

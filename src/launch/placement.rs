@@ -1,4 +1,4 @@
-//! Which rank runs where: the slots of each node, reduced to exactly the number of ranks.
+//! Placement of ranks on nodes: the slots of each node, reduced to exactly the number of ranks.
 //!
 //! With Gloo `horovodrun -np 2 -H a:2,b:2` starts four ranks, with MPI two. They agree only if the slots that the
 //! launcher is given add up to `-np`, so surplus slots are left out here.
@@ -19,14 +19,14 @@ pub struct Share {
     pub ranks: u32,
     /// The lowest of its ranks; they are consecutive.
     pub first: u32,
-    /// Whether the job has only as many slots there as ranks and leaves the rest to other jobs; otherwise the node is
+    /// True if the job has only as many slots there as ranks and leaves the rest to other jobs; otherwise the node is
     /// allocated exclusively.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
     /// The UUIDs of the GPUs that are allocated to it on a shared node, one for each rank in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
-    /// Whether the job has no slot and no GPU of the node for itself: other jobs may have all of them.
+    /// True if no slot and no GPU of the node is allocated to the job, so that other jobs may have all of them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unallocated: bool,
 }
@@ -77,8 +77,8 @@ impl RankCount {
     }
 }
 
-/// How ranks are distributed over the nodes. In both ways the ranks of a node are consecutive, as the launcher numbers
-/// them.
+/// The order in which ranks are distributed over the nodes. In both orders the ranks of a node are consecutive, as the
+/// launcher numbers them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum MapBy {
     // few nodes, and most traffic stays inside them

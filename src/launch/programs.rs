@@ -2,24 +2,24 @@
 
 /// The main process of `hmaster`.
 pub const JOB_SUPERVISOR: &str = "job_supervisor.py";
-/// What the launcher starts as every rank.
+/// The program that the launcher starts as every rank.
 pub const RANK_SUPERVISOR: &str = "rank_supervisor.py";
 
-/// What starts Horovod's elastic driver instead of `horovodrun`.
+/// The program that starts Horovod's elastic driver instead of `horovodrun`.
 pub const ELASTIC_DRIVER: &str = "elastic_driver.py";
 /// The nodes that it may use, in the job's directory on the launcher's node.
 pub const AVAILABLE_HOSTS: &str = "available_hosts";
 
-/// Which cores each rank of a node gets. A dry run asks it too.
+/// The program that decides which cores each rank of a node gets. A dry run asks it too.
 pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
-/// What begins a job in an allocation of Slurm, in the place of [`JOB_SUPERVISOR`], which it becomes.
+/// The program that begins a job in an allocation of Slurm. It then becomes [`JOB_SUPERVISOR`].
 pub const ALLOCATION: &str = "allocation.py";
 /// What waits for the turn of a job in the cluster's queue, in the place of [`JOB_SUPERVISOR`], which it becomes.
 pub const QUEUE_WAIT: &str = "queue_wait.py";
 /// The program by which the launcher and the job supervisor reach the other nodes.
 const REMOTE_SHELL: &str = "ssh";
-/// The same in an allocation of Slurm.
+/// `REMOTE_SHELL` in an allocation of Slurm: mode, name and text.
 pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
     (0o755, REMOTE_SHELL, include_str!("../scripts/programs/slurm/srun.sh"));
 

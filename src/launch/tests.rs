@@ -25,7 +25,7 @@ const REQUEST: LaunchRequest<'_> = LaunchRequest {
     kept: None,
 };
 
-/// What a user may set on purpose although a launcher sets it, as `docs/guide/launchers.md` says.
+/// Variables that a user may set on purpose although a launcher sets them, as `docs/guide/launchers.md` says.
 const OVERRIDABLE: [&str; 13] = [
     "LOCAL_WORLD_SIZE",
     "NODE_RANK",

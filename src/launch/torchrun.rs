@@ -27,8 +27,8 @@ pub static LAUNCHER: Launcher = Launcher {
 /// Gloo, NCCL and TensorPipe choose an interface themselves, often one without a route to the other nodes.
 pub(super) const INTERFACE_VARIABLES: &[&str] = &["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"];
 
-/// What the agents read: options that no argument sets (`PET_LOG_DIR`), settings of PyTorch and of the agents, and the
-/// level of their log.
+/// Prefixes of the variables that the agents read: options that no argument sets (`PET_LOG_DIR`), settings of PyTorch
+/// and of the agents, and the level of their log.
 const READS: &[&str] = &["PET_", "TORCH_", "TORCHELASTIC_", "USE_LIBUV", "LOGLEVEL"];
 
 fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {

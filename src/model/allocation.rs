@@ -1,4 +1,4 @@
-//! What is allocated of a node, and to which job.
+//! The allocation of nodes to jobs.
 
 use crate::text::nodeset;
 use crate::text::units::count;
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
 
-/// What is allocated to a job on a node.
+/// The part of a node that is allocated to a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Allocation {
     /// The job's id.
@@ -20,9 +20,9 @@ pub struct Allocation {
     /// The port of its workers.
     #[serde(skip)]
     pub port: u16,
-    /// Who started it, `user@host`; empty if that is not known.
+    /// The operator who started it, `user@host`; empty if unknown.
     pub operator: String,
-    /// Why its record cannot be read; null if it can.
+    /// The reason why its record cannot be read; null if it can.
     pub unreadable: Option<String>,
     /// The GPUs and slots; null for the whole node.
     pub resources: Option<Resources>,
@@ -31,7 +31,7 @@ pub struct Allocation {
 /// A part of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Resources {
-    /// How many slots.
+    /// The number of slots.
     pub slots: u32,
     /// The UUIDs of the GPUs.
     pub gpus: Vec<String>,
@@ -40,7 +40,7 @@ pub struct Resources {
 /// Jobs whose allocations conflict with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationConflict {
-    /// What is allocated to them, by node; never empty.
+    /// Their allocations by node; never empty.
     pub allocations: Vec<(String, Allocation)>,
     /// Selected nodes without an allocation.
     pub free: Vec<String>,
@@ -86,7 +86,7 @@ impl fmt::Display for AllocationConflict {
 pub(crate) mod tests {
     use super::*;
 
-    /// What this job has of a node; `None`: all of it.
+    /// Returns the allocation of a job on a node; the whole node if `resources` is `None`.
     pub(crate) fn allocated(job: &str, resources: Option<Resources>) -> Allocation {
         Allocation {
             job: job.into(),

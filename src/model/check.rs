@@ -87,7 +87,7 @@ pub enum Check {
     Ssh,
     /// The settings of a node's sshd.
     Sshd,
-    /// What an ended job has left.
+    /// Processes, containers or files that an ended job has left.
     Stale,
     /// The NVIDIA Container Toolkit.
     Toolkit,
@@ -99,12 +99,12 @@ pub enum Check {
     Xid,
 }
 
-/// What a check is about.
+/// The subject of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     /// The machine itself: what is found counts in its grade.
     Machine,
-    /// How the cluster is set up, what runs on a node, or several nodes.
+    /// The set-up of the cluster, the programs on a node, or several nodes.
     Setup,
 }
 

@@ -156,7 +156,7 @@ impl Dtype {
     }
 }
 
-/// What a model's step costs on this cluster.
+/// The time that a step of a model takes on this cluster.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The nodes.
@@ -174,7 +174,7 @@ pub struct ModelEstimate {
     pub params: u64,
     /// The type of the gradients.
     pub dtype: Dtype,
-    /// What a step costs.
+    /// The time that a step takes.
     pub estimate: Estimate,
 }
 

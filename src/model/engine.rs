@@ -59,7 +59,7 @@ pub enum EngineChoice {
     Podman,
 }
 
-/// What runs the ranks on the nodes of a cluster.
+/// The runtime of the ranks on the nodes of a cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeChoice {
@@ -68,6 +68,6 @@ pub enum RuntimeChoice {
     Container,
     /// Processes of the login, without an engine or root.
     Process,
-    /// The same, started by Slurm. An inventory asks for it by its table `[slurm]`.
+    /// Processes of the login that Slurm starts. An inventory selects it by its table `[slurm]`.
     Slurm,
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -47,24 +47,24 @@ pub enum Fix {
 /// A finding: what is wrong with one or more nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
     /// The name of the check.
     #[schemars(with = "String")]
     pub check: Check,
     /// The nodes that have it.
     pub nodes: Vec<String>,
-    /// What was found.
+    /// The fault or fact that was found.
     pub message: String,
-    /// Why it matters; in JSON null if the message says it.
+    /// The reason why it matters; in JSON null if the message states it.
     #[serde(serialize_with = "null_if_empty")]
     #[schemars(with = "Option<String>")]
     pub why: String,
-    /// How to fix it; in JSON null if there is nothing to do.
+    /// The next step; in JSON null if there is nothing to do.
     #[serde(serialize_with = "null_if_empty")]
     #[schemars(with = "Option<String>")]
     pub hint: String,
-    /// What `doctor --fix` does about it, and on which node.
+    /// The fixes that `doctor --fix` applies, each with its node.
     #[serde(rename = "fixable", serialize_with = "is_some")]
     #[schemars(with = "bool", description = "Whether `doctor --fix` fixes it.")]
     pub fixes: Vec<(String, Fix)>,

@@ -1,4 +1,4 @@
-//! What a node is good for in a job: its kind and its grade.
+//! The value of a node for jobs: its kind and its grade.
 
 use crate::text::units::count;
 use schemars::JsonSchema;
@@ -56,13 +56,13 @@ impl fmt::Display for Grade {
 pub struct NodeKind {
     /// The product name of its GPUs; null without GPUs.
     pub gpu: Option<String>,
-    /// How many GPUs it has.
+    /// The number of its GPUs.
     pub gpus: u32,
     /// The memory of each GPU in MiB, if it is known.
     pub gpu_memory_mib: Option<u64>,
     /// The first number of the driver's version, if it is known.
     pub driver: Option<u32>,
-    /// How many processors its system has.
+    /// The number of processors of its system.
     pub cores: u32,
 }
 
@@ -88,15 +88,15 @@ impl fmt::Display for NodeKind {
 pub struct NodeGrade {
     /// The node's name.
     pub node: String,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// How good it is.
+    /// Its grade.
     pub grade: Grade,
     /// The weighted score behind the grade, from 0 to 1; null if it is new.
     pub score: Option<f64>,
-    /// Why, the heaviest reason first; empty if nothing is wrong.
+    /// The reasons for the grade, the heaviest first; empty if nothing is wrong.
     pub reasons: Vec<String>,
-    /// How many recorded checks, benchmarks and jobs the grade rests on.
+    /// The number of recorded checks, benchmarks and jobs on which the grade rests.
     pub evidence: u32,
     /// Its measured speed relative to the fastest node that was graded with it, from 0 to 1; null if it was never
     /// measured.

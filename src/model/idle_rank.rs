@@ -16,11 +16,11 @@ pub struct IdleRank {
     pub rank: u32,
     /// Its node.
     pub node: String,
-    /// Since when, in seconds since the epoch; in JSON RFC 3339 in UTC.
+    /// The time since which it has made no progress, in seconds since the epoch; in JSON RFC 3339 in UTC.
     #[serde(serialize_with = "rfc3339")]
     #[schemars(with = "String")]
     pub since: f64,
-    /// What it does meanwhile, as text.
+    /// Its activity meanwhile, as text.
     pub does: String,
 }
 

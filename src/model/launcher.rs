@@ -1,4 +1,4 @@
-//! What starts and connects the ranks of a job.
+//! The programs that start and connect the ranks of a job.
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
@@ -54,7 +54,7 @@ impl fmt::Display for Bind {
     }
 }
 
-/// What happens to the ranks of an elastic job when nodes leave or join.
+/// The behaviour of the ranks of an elastic job when nodes leave or join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ElasticMode {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 /// Time from the last renewal until a lease expires.
 pub const LIFETIME: Duration = Duration::from_secs(30);
-/// How often a command renews its leases.
+/// Interval at which a command renews its leases.
 pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A node's lease.
@@ -16,17 +16,17 @@ pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(2);
 pub struct Lease {
     /// Its unique id.
     pub id: String,
-    /// Who holds it, `user@host`.
+    /// The holder, `user@host`.
     pub holder: String,
     /// The process id of hvdctl on that host.
     pub pid: u32,
     /// The command that holds it.
     pub purpose: String,
-    /// When it was taken, in seconds since the epoch.
+    /// The time at which it was taken, in seconds since the epoch.
     pub since: u64,
-    /// When it was renewed last.
+    /// The time of its last renewal.
     pub renewed: u64,
-    /// When it was read.
+    /// The time at which it was read.
     pub read: u64,
 }
 
@@ -47,7 +47,7 @@ impl Lease {
         })
     }
 
-    /// How long ago it was taken.
+    /// Returns its age when it was read.
     pub fn age(&self) -> Duration {
         Duration::from_secs(self.read.saturating_sub(self.since))
     }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why a job is started again, and how it continues.
+/// The reason why a job is started again, and how it continues.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "reason", rename_all = "lowercase")]
 pub enum Restart {
@@ -15,7 +15,7 @@ pub enum Restart {
     Failed {
         /// The root cause, if a rank caused the failure.
         root_cause: Option<RootCause>,
-        /// What ended the attempt other than a rank.
+        /// The fault that ended the attempt, if no rank caused it.
         #[serde(serialize_with = "as_text")]
         #[schemars(with = "Option<String>")]
         fault: Option<Fault>,
@@ -23,14 +23,14 @@ pub enum Restart {
         launcher: Option<i64>,
         /// The number of the attempt that follows, from 2 on.
         attempt: u32,
-        /// How many there may be.
+        /// The greatest number of attempts.
         attempts: u32,
         /// Seconds until then.
         pause: u64,
     },
     /// Nodes left an elastic job or joined it.
     Membership {
-        /// What has changed.
+        /// The change.
         change: Change,
     },
     /// The launcher that was to keep the ranks of an elastic job ended by itself, so all are started again.
@@ -81,7 +81,7 @@ impl fmt::Display for Restart {
 /// A change of the nodes of an elastic job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// When, in seconds since the epoch by the clock of the launcher's node.
+    /// The time of the change, in seconds since the epoch by the clock of the launcher's node.
     #[serde(default)]
     pub time: f64,
     /// The nodes that left.
@@ -94,7 +94,7 @@ pub struct Change {
     pub wanted: u32,
     /// Seconds for which the job waits for other nodes, because it has too few ranks; 0: it continues.
     pub waits: u64,
-    /// Whether the other ranks continue in place; otherwise all are started again.
+    /// True if the other ranks continue in place; otherwise all are started again.
     #[serde(default)]
     pub kept: bool,
 }
@@ -104,7 +104,7 @@ pub struct Change {
 pub struct Departure {
     /// The node.
     pub node: String,
-    /// Why it left: the error of the connection to it, or `no answer`.
+    /// The reason: the error of the connection to the node, or `no answer`.
     pub reason: String,
 }
 

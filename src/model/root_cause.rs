@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a rank without progress does, as its supervisor observes it from outside (`activity.py`).
+/// The activity of a rank without progress, as its supervisor observes it from outside (`activity.py`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Idle {
@@ -23,12 +23,12 @@ pub struct RootCause {
     pub rank: u32,
     /// The node it ran on.
     pub node: String,
-    /// What happened to it.
+    /// The kind of its failure.
     #[serde(flatten)]
     pub how: FailureKind,
 }
 
-/// What happened to the rank by which a job failed.
+/// The failure of the rank that made a job fail.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "how", rename_all = "lowercase")]
 pub enum FailureKind {
@@ -39,16 +39,16 @@ pub enum FailureKind {
         code: i32,
         /// The signal that ended it, if one did.
         signal: Option<i32>,
-        /// Whether the kernel killed a process of its container because memory ran out.
+        /// True if the kernel killed a process of its container because memory ran out.
         oom: bool,
     },
     /// It kept the others waiting, or made no progress.
     Hung {
-        /// For how many seconds.
+        /// The time without progress, in seconds.
         seconds: u64,
         /// The tensors that the others waited for, as named by Horovod.
         tensors: Option<String>,
-        /// What it did. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
+        /// Its activity. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
         idle: Option<Idle>,
     },
     /// It is gone; how it ended is unknown.

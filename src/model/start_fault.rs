@@ -1,4 +1,4 @@
-//! Why Linux cannot start a file as a program.
+//! Reasons why Linux cannot start a file as a program.
 
 use crate::text::nodeset::printable;
 use crate::text::quote::readable;

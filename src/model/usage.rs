@@ -1,9 +1,9 @@
-//! What ranks, nodes and GPUs use while a job runs.
+//! The usage of ranks, nodes and GPUs while a job runs.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What a rank used: the program and all processes that it started.
+/// The usage of a rank's program and all processes that it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct RankUsage {
     /// Processor time, in percent of one core.
@@ -16,7 +16,7 @@ pub struct RankUsage {
     pub written_kib_s: f64,
 }
 
-/// What a node used, all processes on it together.
+/// The usage of all processes on a node together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct NodeUsage {
     /// Processor time, in percent of all cores.
@@ -33,7 +33,7 @@ pub struct NodeUsage {
     pub written_kib_s: f64,
 }
 
-/// What a GPU does; a value that it does not report is `None`.
+/// The usage of a GPU; a value that it does not report is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct GpuUsage {
     /// The share of the time in which a kernel ran, in percent.
@@ -53,15 +53,15 @@ pub struct GpuUsage {
 /// A sample, as it comes from a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UsageReport {
-    /// When it was taken, in seconds since the epoch by the node's clock.
+    /// The time at which it was taken, in seconds since the epoch by the node's clock.
     pub time: f64,
     /// The node.
     pub node: String,
-    /// What was sampled.
+    /// The sampled values.
     pub what: Sampled,
 }
 
-/// What was sampled.
+/// The subject of a sample, with its values.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sampled {
     /// A rank.
@@ -76,7 +76,7 @@ pub enum Sampled {
         uuid: Option<String>,
         /// The rank that uses it, if that is known.
         rank: Option<u32>,
-        /// What it does.
+        /// Its usage.
         usage: GpuUsage,
     },
 }

@@ -65,7 +65,7 @@ pub struct Facts {
     pub has_nvidia_device: bool,
     /// Its accelerators of other makers.
     pub accelerators: Vec<Accelerators>,
-    /// When its report began and ended by its own clock, in seconds since the epoch.
+    /// The times at which its report began and ended by its own clock, in seconds since the epoch.
     pub clock: Option<Span>,
     /// Seconds by which its clock is ahead of ours.
     pub ahead: Option<Span>,

@@ -23,7 +23,7 @@ pub enum FrameKind {
     Renumbered {
         /// The new rank.
         rank: u32,
-        /// How many ranks there are now.
+        /// The number of ranks from then on.
         size: u32,
     },
     /// The program ended.
@@ -32,9 +32,9 @@ pub enum FrameKind {
         code: i32,
         /// The signal that ended it, if one did.
         signal: Option<i32>,
-        /// Whether it had been asked to: another rank had failed, or a signal came.
+        /// Set if it had been asked to end: another rank had failed, or a signal came.
         asked: bool,
-        /// Whether the kernel killed a process of its container because memory ran out.
+        /// Set if the kernel killed a process of its container because memory ran out.
         oom: bool,
     },
     /// A rank hangs, as the launcher's library reports on a rank that waits, or as the rank's own supervisor found.
@@ -43,9 +43,9 @@ pub enum FrameKind {
     Isolated(u64),
     /// The rank has made no progress for a while; the job continues (`waiting.py`).
     Waits {
-        /// For how many seconds.
+        /// The time without progress, in seconds.
         seconds: u64,
-        /// What it does, as text.
+        /// Its activity, as text.
         does: String,
     },
     /// The rank makes progress again, after so many seconds.
@@ -65,8 +65,8 @@ pub enum FrameKind {
     Restart(String),
     /// The job supervisor has recorded the result and is about to exit.
     Over,
-    /// What a rank, its node or a GPU used; only in the file `samples` (`samples.py`). The rank of a frame about a node
-    /// or a GPU is the one whose supervisor wrote it.
+    /// The usage of a rank, its node or a GPU; only in the file `samples` (`samples.py`). The rank of a frame about a
+    /// node or a GPU is the one whose supervisor wrote it.
     Sample(Sample),
 }
 
@@ -77,7 +77,7 @@ pub struct Frame {
     pub time: f64,
     /// The global rank.
     pub rank: u32,
-    /// What happened.
+    /// The event.
     pub kind: FrameKind,
 }
 
@@ -107,7 +107,8 @@ pub const KINDS: &[(&str, &str)] = &[
 /// the hole of a log whose beginning was given back to the disk (`--log-max`); it reads as NULs.
 const LONGEST: usize = 144 << 10;
 
-/// How many bytes are kept of the end of a log that was read. They have the time of a line, to the microsecond.
+/// Number of bytes that are kept of the end of a log that was read. They include the time of a line, to the
+/// microsecond.
 const MARK: usize = 256;
 
 /// Parses the bytes of a log, which come in pieces of any size.
@@ -117,7 +118,7 @@ pub struct Parser {
     rest: Vec<u8>,
     /// The number of bytes of the log before the end of `rest`.
     read: u64,
-    /// Whether the bytes up to the next line end are no frame.
+    /// Set if the bytes up to the next line end are no frame.
     skips: bool,
     /// The end of the last whole line.
     mark: Vec<u8>,

@@ -22,12 +22,12 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
-/// What the nodes store of a job.
+/// The files of a job that the nodes store.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobFiles {
     /// Its record; the same on all nodes except the node's own share and the nodes that were added later.
     pub record: Option<Result<Record, UnreadableRecord>>,
-    /// How it ended, or why that cannot be read; on the node of the launcher.
+    /// Its result, or why that cannot be read; on the node of the launcher.
     pub result: Option<Result<JobResult, String>>,
     /// Its failed attempts; on the node of the launcher.
     pub attempts: Vec<Attempt>,
@@ -35,19 +35,19 @@ pub struct JobFiles {
     pub membership: Option<Membership>,
     /// The ranks that have started in the last attempt.
     pub started: u32,
-    /// Those that make no progress.
+    /// The ranks that make no progress.
     pub idle: Vec<IdleRank>,
     /// The container of its launcher, if that is up.
     pub container: Option<String>,
-    /// What Slurm says of it.
+    /// Slurm's report about it.
     pub queue: Option<QueueEntry>,
     /// The nodes that have its directory, that of the container first.
     pub nodes: Vec<String>,
-    /// Whether it has not ended on one of them.
+    /// Set if it has not ended on one of them.
     pub is_open: bool,
 }
 
-/// What the nodes store of jobs, by the job's id.
+/// The files of jobs that the nodes store, by the job's id.
 pub type StoredJobs = BTreeMap<String, JobFiles>;
 
 /// A job.
@@ -63,9 +63,9 @@ pub struct Job {
     pub project: Option<String>,
     /// The commit of its project, if that was in a repository of git.
     pub commit: Option<String>,
-    /// Whether the project differed from the commit; null if that is not known.
+    /// True if the project differed from the commit; null if unknown.
     pub dirty: Option<bool>,
-    /// Who started it, `user@host`; in JSON null if that is not known.
+    /// The operator who started it, `user@host`; in JSON null if unknown.
     #[serde(serialize_with = "null_if_default")]
     #[schemars(with = "Option<String>")]
     pub operator: String,
@@ -75,7 +75,7 @@ pub struct Job {
     #[serde(serialize_with = "null_if_default")]
     #[schemars(with = "Option<u32>")]
     pub ranks: u32,
-    /// Which rank runs where; the launcher is on the first node.
+    /// The placement of its ranks; the launcher is on the first node.
     pub placement: Placement,
     /// The launcher, which starts the ranks; null if the record cannot be read.
     pub launcher: Option<LauncherName>,
@@ -83,7 +83,7 @@ pub struct Job {
     pub controller: Option<Controller>,
     /// The program.
     pub command: Vec<ProgramArgument>,
-    /// How often it may be restarted after a failure.
+    /// The number of times that it may be restarted after a failure.
     pub restarts: u32,
     /// The minimum number of ranks of an elastic job.
     pub min_ranks: Option<u32>,
@@ -94,7 +94,7 @@ pub struct Job {
     /// The ranks of a running job that have made no progress for `stall_warning_s`, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<IdleRank>,
-    /// What Slurm reports about a job that was submitted to it.
+    /// Slurm's report about a job that was submitted to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<QueueEntry>,
     /// Set if its nodes share the directories of hvdctl, and are reached through one of them.
@@ -103,11 +103,11 @@ pub struct Job {
     /// Its result, as it was recorded.
     #[serde(skip)]
     pub result: Option<JobResult>,
-    /// When it was started, in seconds since the epoch; in JSON RFC 3339 in UTC.
+    /// The time of its start, in seconds since the epoch; in JSON RFC 3339 in UTC.
     #[serde(serialize_with = "rfc3339")]
     #[schemars(with = "String")]
     pub started: f64,
-    /// When it ended, in the same form.
+    /// The time of its end, in the same form.
     #[serde(serialize_with = "rfc3339_option")]
     #[schemars(with = "Option<String>")]
     pub ended: Option<f64>,
@@ -119,7 +119,7 @@ pub struct Job {
     pub root_cause: Option<RootCause>,
     /// The root cause as text, what else is known of its end, or why its record or result cannot be read.
     pub reason: Option<String>,
-    /// What ended it other than a rank, or why the job supervisor recorded no result.
+    /// The fault that ended it, if no rank did, or the reason why the job supervisor recorded no result.
     #[serde(serialize_with = "as_text")]
     #[schemars(with = "Option<String>")]
     pub fault: Option<Fault>,
@@ -129,7 +129,7 @@ pub struct Job {
     /// Files that it wrote outside the mounts of its containers and that are lost with them, by node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outside: Vec<OutsideFiles>,
-    /// Whether it is a check of hvdctl's own.
+    /// Set if it is one of hvdctl's own checks.
     #[serde(skip)]
     pub is_check: bool,
     /// The port of its workers' sshd; 0 if it is not known.
@@ -144,7 +144,7 @@ pub struct Job {
     /// The container of its launcher, if that is up.
     #[serde(skip)]
     pub container: Option<String>,
-    /// Whether an unreadable job may be running.
+    /// Set if the job is unreadable and may be running.
     #[serde(skip)]
     pub may_run: bool,
     /// Its nodes; of an unreadable job those that have its directory.
@@ -411,7 +411,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
     }
 }
 
-/// Which job is meant if none is named.
+/// The job that is meant if none is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Newest {
     /// The newest.

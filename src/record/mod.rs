@@ -1,5 +1,5 @@
-//! What is stored of a job, and what follows from it: its record and result, the frames of its logs, the root cause of
-//! a failure.
+//! The stored state of a job, and the conclusions from it: its record and result, the frames of its logs, the root
+//! cause of a failure.
 //!
 //! `frames` are what the programs on the nodes write to a log. `monitor`, `waits` and `outcome` read from them how the
 //! ranks are and how the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here
@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// How many seconds a job without a launcher counts as starting.
+/// Seconds for which a job without a launcher counts as starting.
 pub const LAUNCH_WINDOW: f64 = 120.0;
 
 /// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600), so
@@ -50,36 +50,36 @@ pub struct Record {
     pub name: String,
     /// The project's name on the nodes.
     pub project: Option<String>,
-    /// How often it may be restarted after a failure. Earlier builds left out 0.
+    /// The number of times that it may be restarted after a failure. Earlier builds left out 0.
     #[serde(default)]
     pub restarts: u32,
     /// The minimum number of ranks of an elastic job.
     pub min_ranks: Option<u32>,
     /// The maximum number of ranks of an elastic job on all nodes of the inventory, which nodes that are added join.
     pub max_ranks: Option<u32>,
-    /// Who started it, `user@host`.
+    /// The operator who started it, `user@host`.
     pub operator: String,
-    /// When, in seconds since the epoch by the operator's clock.
+    /// The time of its start, in seconds since the epoch by the operator's clock.
     pub created: f64,
     /// The launcher, which starts the ranks.
     pub launcher: LauncherName,
     /// Horovod's controller, if the launcher is `horovodrun`.
     pub controller: Option<Controller>,
-    /// Which rank runs where; the launcher runs on the first node.
+    /// The placement of its ranks; the launcher runs on the first node.
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
-    /// Whether that is the default of a project, `python train.py`: the ranks run `python3` if the image has no
+    /// Set if the command is the default of a project, `python train.py`: the ranks run `python3` if the image has no
     /// `python`.
     #[serde(default)]
     pub default_command: bool,
     /// The commit of its project, if that is in a repository of git.
     #[serde(default)]
     pub commit: Option<String>,
-    /// Whether the project differs from it; `None` if that is not known.
+    /// True if the project differs from it; `None` if unknown.
     #[serde(default)]
     pub dirty: Option<bool>,
-    /// Which cores the ranks are bound to; `None`: as the GPUs suggest.
+    /// The cores to which the ranks are bound; `None`: as the GPUs suggest.
     pub bind: Option<Bind>,
     /// The working directory, as a path in the container.
     pub cwd: String,
@@ -106,7 +106,7 @@ pub struct Record {
     pub sample: u64,
     /// Bytes that the log may take on each node; the oldest lines go first.
     pub log_max: Option<u64>,
-    /// Whether the log keeps every state of progress bars. Earlier builds kept them all and left this out.
+    /// Set if the log keeps every state of progress bars. Earlier builds kept them all and left this out.
     #[serde(default)]
     pub log_progress: bool,
     /// How its nodes are chosen, unless hvdctl has chosen them. Earlier builds had none.
@@ -139,7 +139,7 @@ pub struct Scheduled {
 /// A record that cannot be read, and what it shows of the job all the same.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UnreadableRecord {
-    /// Why it cannot be read.
+    /// The reason why it cannot be read.
     pub reason: String,
     /// The cluster of the job.
     pub cluster: Option<String>,

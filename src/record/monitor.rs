@@ -6,15 +6,15 @@ use super::{HungRank, RankExit};
 use crate::model::start_fault::StartFailure;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How many of the last lines of each rank, and of the launcher, are kept.
+/// Number of last lines that are kept of each rank, and of the launcher.
 const LINES: usize = 20;
-/// How many bytes of each of these lines are kept, so that memory stays bounded.
+/// Number of bytes that are kept of each of these lines, so that memory stays bounded.
 const BYTES: usize = 2000;
 
 /// Follows the frames of all nodes of a job.
 #[derive(Debug, Default)]
 pub struct Monitor {
-    /// How many ranks have started their program.
+    /// Number of ranks that have started their program.
     pub started: u32,
     /// The exits of the ranks that have ended.
     pub exits: Vec<RankExit>,
@@ -22,7 +22,7 @@ pub struct Monitor {
     pub hung: Vec<HungRank>,
     /// The ranks that had no connection to another one, and whether that was reported for all of them.
     isolated: (BTreeSet<u32>, bool),
-    /// Whether it was reported that another program runs instead of that of the command.
+    /// Set once it was reported that another program runs instead of that of the command.
     substituted: bool,
     /// The ranks that make no progress.
     pub waits: Waits,

@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 enum LoggedRestart {
     /// An attempt failed, and another one follows.
     Failed {
-        /// How it ended.
+        /// Its result.
         failed: Box<JobResult>,
         /// Its nodes, each with its ranks, in rank order.
         shares: Vec<Ranks>,
         /// The number of the attempt that follows, from 2 on.
         attempt: u32,
-        /// How many there may be.
+        /// The greatest number of attempts.
         attempts: u32,
         /// Seconds until then.
         pause: u64,
@@ -44,7 +44,7 @@ enum LoggedRestart {
 pub struct Membership {
     /// The nodes that take part, in rank order.
     pub members: Vec<Ranks>,
-    /// What has changed since the start.
+    /// The changes since the start.
     pub changes: Vec<Change>,
 }
 

@@ -14,33 +14,33 @@ pub const MOST_GPUS: u32 = 64;
 /// One sample, or the description of what is sampled.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sample {
-    /// What the processes of a rank used since the sample before.
+    /// The usage of a rank's processes since the sample before.
     Rank(RankUsage),
-    /// Which of the ranks on its node a rank is, from 0 on.
+    /// The number of a rank among those on its node, from 0 on.
     Place(u32),
-    /// What the whole node used since the sample before.
+    /// The usage of the whole node since the sample before.
     Node(NodeUsage),
     /// The node.
     NodeDescription(NodeDescription),
-    /// What a GPU does.
+    /// The usage of a GPU.
     Gpu {
         /// Its index in the container.
         index: u32,
-        /// What it does.
+        /// Its usage.
         usage: GpuUsage,
     },
     /// A GPU.
     GpuDescription {
         /// Its index in the container.
         index: u32,
-        /// What it is.
+        /// Its description.
         gpu: GpuDescription,
     },
-    /// Why there are no samples of GPUs.
+    /// The reason why there are no samples of GPUs.
     Failure(String),
 }
 
-/// What is known of a node.
+/// The description of a node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeDescription {
     /// Its cores.
@@ -53,7 +53,7 @@ pub struct NodeDescription {
     pub kernel: String,
 }
 
-/// What is known of a GPU.
+/// The description of a GPU.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GpuDescription {
     /// Its UUID.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::error::Category;
 
-/// What is wrong with a file that has no contents: a full disk leaves it so.
+/// The fault of a file without contents, which a full disk leaves behind.
 pub const MISSING: &str = "empty or missing";
 
 /// The contents of a file after its number.
@@ -17,7 +17,7 @@ struct Numbered<'a, T> {
     contents: &'a T,
 }
 
-/// What is read first of a file.
+/// The part of a file that is read first.
 #[derive(Deserialize)]
 struct Number {
     format: Option<Value>,

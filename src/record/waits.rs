@@ -58,7 +58,7 @@ impl Waits {
         }
     }
 
-    /// What is read later than it was written waits for what was written at the same time.
+    /// Sets the time of the next report, if none is set. A frame that is read late waits for others of its time.
     fn set_due(&mut self, at: f64, now: f64) {
         self.due = self.due.or(Some(at.max(now + SHORTEST)));
     }

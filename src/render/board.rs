@@ -43,9 +43,9 @@ struct Node {
     transfer: Option<ShownTransfer>,
     /// The steps in progress, in the order of their starts.
     steps: Vec<Step>,
-    /// When its first step began.
+    /// The start of its first step.
     begun: Option<Instant>,
-    /// When this state began.
+    /// The start of this state.
     since: Instant,
 }
 

@@ -60,7 +60,7 @@ pub enum Line<'a> {
     },
     /// The job is restarted (`--restarts`); `jobs` has the result of each attempt.
     Restart {
-        /// When, in `logs`.
+        /// The time of the restart, in `logs`.
         #[serde(skip_serializing_if = "Option::is_none")]
         time: Option<String>,
         /// The reason, and how the job continues.
@@ -94,7 +94,7 @@ pub enum Line<'a> {
     /// The usage of a rank since the sample before, in `top`.
     #[serde(rename = "rank_usage")]
     RankUsage {
-        /// When, by the node's clock.
+        /// The time of the sample, by the node's clock.
         time: String,
         /// The rank.
         rank: u32,
@@ -107,7 +107,7 @@ pub enum Line<'a> {
     /// The usage of a node since the sample before, all processes together, in `top`.
     #[serde(rename = "node_usage")]
     NodeUsage {
-        /// When, by the node's clock.
+        /// The time of the sample, by the node's clock.
         time: String,
         /// The node.
         node: &'a str,
@@ -118,7 +118,7 @@ pub enum Line<'a> {
     /// The usage of a GPU, in `top`.
     #[serde(rename = "gpu_usage")]
     GpuUsage {
-        /// When, by the node's clock.
+        /// The time of the sample, by the node's clock.
         time: String,
         /// The node.
         node: &'a str,

@@ -78,7 +78,7 @@ pub(super) struct RankHistory {
     pub(super) spans: Vec<RankSpan>,
     /// Percent of a core, MiB, and KiB a second: read, written.
     pub(super) usage: [Series; OF_RANK],
-    /// When it made no progress, and what it did; without an end if it still does not.
+    /// The periods without progress, with its activity in them; one that continues has no end.
     pub(super) waits: Vec<(f64, Option<f64>, String)>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct RankSpan {
     /// The index of the node.
     pub(super) node: usize,
     pub(super) start: f64,
-    /// When and how it ended, if the log has that.
+    /// The time and kind of its end, if the log has it.
     pub(super) end: Option<(f64, RankEnd)>,
 }
 

@@ -6,7 +6,7 @@ use crate::record::{Record, stored};
 use crate::text::argument::ProgramArgument;
 use std::fmt::Write as _;
 
-/// When the job of the tests began.
+/// The start of the job of the tests.
 const START: f64 = 1_795_000_000.0;
 /// An hour, in seconds.
 const HOUR: u32 = 3600;

@@ -81,9 +81,9 @@ pub struct ContainerSummary {
     pub state: ContainerState,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// When it was created, in seconds since the epoch by the node's clock, if known.
+    /// The time of its creation, in seconds since the epoch by the node's clock, if known.
     pub created: Option<i64>,
-    /// What Slurm says of it.
+    /// Slurm's report about it.
     #[serde(skip)]
     pub queue: Option<QueueEntry>,
 }

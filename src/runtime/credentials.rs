@@ -17,19 +17,19 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-/// How Docker calls its own registry in `config.json`.
+/// Docker's name for its own registry in `config.json`.
 const HUB: &str = "https://index.docker.io/v1/";
 
 /// Other names of that registry.
 const HUB_HOSTS: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
-/// What a program answers as the user's name if its secret is a token.
+/// The user's name in the answer of a credential helper whose secret is a token.
 const TOKEN: &str = "<token>";
 
-/// How long such a program may take. It may ask for a passphrase.
+/// Time limit for a credential helper, which may ask for a passphrase.
 const HELPER_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a registry is sent. Nothing of it is stored on a node.
+/// The credentials that a registry is sent. They are never stored on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// A user's password, or a token that is used as one.
@@ -50,9 +50,9 @@ pub enum Credentials {
 pub struct RegistryLogin {
     /// The registry, by the name that `config.json` has.
     pub registry: String,
-    /// What it is sent; `None` without a login.
+    /// The credentials that it is sent; `None` without a login.
     pub credentials: Option<Credentials>,
-    /// Why it is not known whether there is a login.
+    /// The reason why it is unknown whether there is a login, if it is.
     pub fault: Option<String>,
     /// The owner of the nodes that do not get it, because it is for others.
     pub withheld_from: Option<String>,
@@ -193,7 +193,7 @@ fn is_named(name: &str, registry: &str) -> bool {
 /// Finds the credentials for a registry. `directory`: that of `config.json`; `path`: where programs are looked for.
 ///
 /// # Errors
-/// Why it is not known whether there are any. Contains nothing secret.
+/// Returns why it is unknown whether there are any. The text contains no secret.
 async fn find(directory: &Path, path: &OsStr, registry: &str) -> Result<Option<Credentials>, String> {
     let file = directory.join("config.json");
     let text = match fs::read(&file) {
@@ -284,8 +284,8 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// What is found for a registry in a directory with this `config.json`, and with one program,
-    /// `docker-credential-x`.
+    /// Returns the credentials that are found for a registry in a directory with this `config.json` and with one
+    /// program, `docker-credential-x`.
     async fn found(config: &str, program: &str, registry: &str) -> Result<Option<Credentials>, String> {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("config.json"), config).unwrap();

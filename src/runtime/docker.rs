@@ -22,7 +22,7 @@ pub use images::{EXPORT_SILENCE, Image, ListedImage, RootArchive, image_content}
 use std::future::Future;
 use std::sync::Arc;
 
-/// What the engine reports about itself.
+/// The engine's report about itself.
 #[derive(Debug, Clone, Default)]
 pub struct EngineInfo {
     /// The directory of images and containers.
@@ -39,7 +39,7 @@ pub struct ContainerEngine {
     docker: Docker,
     connections: ConnectionPool,
     transport: Arc<Transport>,
-    /// Which engine it is.
+    /// The kind of engine.
     pub name: EngineName,
     /// The engine's version, e.g. `20.10.24`.
     pub version: String,

@@ -48,7 +48,7 @@ pub struct LoginProcesses {
 }
 
 impl LoginProcesses {
-    /// Those with their files in this directory.
+    /// Returns the processes whose files are in this directory.
     pub(super) fn new(transport: &Arc<Transport>, run_dir: &str) -> LoginProcesses {
         LoginProcesses { transport: Arc::clone(transport), run_dir: run_dir.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! How far the pull of an image is.
+//! The progress of the pull of an image.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ struct Layer {
     unpacked: u64,
 }
 
-/// How far a pull is, from the engine's messages about layers.
+/// The progress of a pull, from the engine's messages about layers.
 #[derive(Debug, Clone, Default)]
 pub struct PullProgress {
     layers: HashMap<String, Layer>,

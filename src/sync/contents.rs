@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Bytes that are read from a file at once.
 pub(super) const BLOCK: usize = 64 * 1024;
 
-/// For how long after a change another one may leave the same times: some file systems store seconds.
+/// Time after a change in which another one may leave the same times: some file systems store seconds.
 const COARSE: Duration = Duration::from_secs(3);
 
 /// The contents of a file that was hashed. A directory may have a million of them, so they are small; copies share
@@ -20,7 +20,7 @@ const COARSE: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub(super) struct ContentStore {
     source: Source,
-    /// When the file was changed last, in seconds since 1970.
+    /// The time of the file's last change, in seconds since 1970.
     pub(super) mtime: u64,
 }
 

@@ -45,7 +45,7 @@ pub struct Head {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// When it began, in seconds since the epoch by the operator's clock.
+    /// The time of its start, in seconds since the epoch by the operator's clock.
     pub began: f64,
     /// The number of the attempt, from 1 on.
     pub attempt: usize,
@@ -60,7 +60,7 @@ pub struct WatchedRank {
     pub node: usize,
     /// Its usage.
     pub usage: Option<RankUsage>,
-    /// When it wrote the last line, and the last line that is wanted.
+    /// The time of its last line, and the last line that matches.
     pub line: (Option<f64>, String),
     /// Its activity while it makes no progress.
     pub waits: Option<String>,
@@ -77,7 +77,7 @@ pub struct WatchedNode {
     pub usage: Option<NodeUsage>,
     gpus: BTreeMap<u32, WatchedGpu>,
     places: BTreeMap<u32, u32>,
-    /// When anything came from it, in seconds since the epoch.
+    /// The time at which anything last came from it, in seconds since the epoch.
     heard: Option<f64>,
     /// The reason why it cannot be followed, if any.
     pub failure: Option<String>,

@@ -94,7 +94,7 @@ pub struct Control {
 struct Keeping {
     directory: Directory,
     settings: Settings,
-    /// For how long without use.
+    /// The time without use after which a connection is closed.
     idle: Duration,
 }
 

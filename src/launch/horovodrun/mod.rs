@@ -88,7 +88,7 @@ pub(super) const INTERFACE_DEFAULTS: &[&str] = &["GLOO_SOCKET_IFNAME"];
 /// Horovod's module for each framework.
 const VERIFY_WITH: &[&str] = &["horovod.torch", "horovod.tensorflow", "horovod.mxnet"];
 
-/// What Horovod writes when it gives up.
+/// Horovod's messages about ranks that hang.
 pub(super) const HANG_REPORTS: &[(&str, &str)] = &[
     // Gloo's rendezvous, where each rank has a key (horovod/common/gloo/http_store.cc)
     ("never_began", r"Wait timeout after (?P<seconds>\d+) seconds for key\(s\): (?P<rank>\d+)\."),
@@ -137,7 +137,7 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     arguments
 }
 
-/// How many seconds Horovod does not use a node whose rank has failed: two to three times the first number after the
+/// Seconds for which Horovod does not use a node whose rank has failed: two to three times the first number after the
 /// first failure, about twice as many each time, and at most the second (elastic/discovery.py, `_set_cooldown_period`).
 const COOL_DOWN: [u32; 2] = [5, 300];
 /// Seconds by which Horovod waits longer for ranks than the job supervisor, which then says why the job ends.

@@ -23,7 +23,7 @@ const COMMIT_LIMIT: Duration = Duration::from_secs(3600);
 /// The most bytes of a line of a build's output: a program may print one without end.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// What a container starts if nothing else is asked for, and as whom.
+/// The program that a container of an image starts by default, and its user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageStart {
     /// `ENTRYPOINT`.

@@ -27,8 +27,8 @@ type Sender = http1::SendRequest<<BollardRequest as HasBody>::Body>;
 /// The most bytes of an answer that are read: a list of many thousand containers has fewer.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// How long a request waits for a connection that is still busy. The next request often comes before the connection's
-/// task has seen the end of the last answer, and another connection would start two programs on the node.
+/// Time for which a request waits for a connection that is still busy. The next request often comes before the
+/// connection's task has seen the end of the last answer, and another connection would start two programs on the node.
 const REUSE_LIMIT: Duration = Duration::from_millis(5);
 
 /// Opens bollard's connections and reuses idle ones.
@@ -154,7 +154,7 @@ impl ConnectionPool {
     }
 }
 
-/// What an engine answers instead.
+/// The answer of an engine that reports an error.
 #[derive(serde::Deserialize)]
 struct EngineMessage {
     message: String,

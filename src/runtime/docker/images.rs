@@ -44,7 +44,7 @@ const URL_LIMIT: Duration = Duration::from_secs(60);
 pub enum RootArchive<'a> {
     /// The archive itself, which may be compressed.
     Bytes(Bytes),
-    /// Where the engine gets it.
+    /// The address from which the engine downloads it.
     Url(&'a str),
 }
 
@@ -61,7 +61,7 @@ pub struct Image {
     pub size: u64,
     /// Its platform, e.g. `linux/amd64`.
     pub platform: String,
-    /// When it was built, in RFC 3339.
+    /// The time at which it was built, in RFC 3339.
     pub created: Option<String>,
     /// The cluster for which hvdctl has built it.
     pub built_for: Option<String>,

@@ -13,13 +13,14 @@ use std::collections::BTreeSet;
 /// The path of the request that creates a container, in the oldest version of the interface that has all that is asked.
 pub(super) const CREATE: &str = "/v4.0.0/libpod/containers/create";
 
-/// What Docker lets root in a container do and Podman does not: sshd reports logins to the kernel's audit.
+/// Capabilities that Docker gives to root in a container and Podman does not: sshd reports logins to the kernel's
+/// audit.
 const CAPABILITIES: [&str; 2] = ["CAP_AUDIT_WRITE", "CAP_MKNOD"];
 
 /// SIGUSR1 on Linux.
 const SIGUSR1: u32 = 10;
 
-/// What Podman answers to [`CREATE`].
+/// Podman's answer to [`CREATE`].
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct CreatedContainer {

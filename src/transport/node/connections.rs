@@ -15,7 +15,7 @@ use tokio::time::timeout;
 /// The most programs that run on a node at the same time: two of sshd's sessions are left for others.
 const MAX_PROGRAMS: usize = 8;
 
-/// [`MAX_PROGRAMS`] for the login node of Slurm, through which the logs of all nodes of a job are followed.
+/// `MAX_PROGRAMS` for the login node of Slurm, through which the logs of all nodes of a job are followed.
 pub const MAX_PROGRAMS_OF_LOGIN: usize = MAX_PROGRAMS * MAX_CONNECTIONS;
 
 /// The most connections to a node.

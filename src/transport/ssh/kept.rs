@@ -26,7 +26,7 @@ const LOGIND: [&str; 2] = ["/run/user", "/var/run/user"];
 /// Time limit for the answer of a master, which is a process of this machine.
 const MASTER_LIMIT: Duration = Duration::from_secs(2);
 
-/// For how long it is assumed that a login may do what it could do.
+/// Time for which the observed permissions of a login are assumed to be unchanged.
 const ACCESS_AGE: Duration = Duration::from_secs(60);
 
 /// The age from which on what should have been removed or renamed at once is left over.
@@ -64,7 +64,7 @@ impl Identity {
 struct State {
     /// Seconds without use after which its master ends.
     idle: u64,
-    /// For how many seconds this machine had slept when it was opened.
+    /// The seconds that this machine had slept when it was opened.
     slept: f64,
     /// The path at which its master created the socket, which is among the master's arguments.
     made: String,

@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Time limit for a person; sshd itself gives two minutes (`LoginGraceTime`, sshd_config(5)).
 pub(super) const PERSON: Duration = Duration::from_secs(150);
-/// After which time without an answer a login waits for a person.
+/// Time without an answer after which a login counts as waiting for a person.
 pub(super) const ASKED: Duration = Duration::from_secs(1);
 
 /// The phase of a login.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
-/// When files outside the mounts were written, in seconds since the epoch.
+/// The time at which files outside the mounts were written, in seconds since the epoch.
 pub(super) const WRITTEN: u64 = 1_763_735_600;
 
 /// Interval at which a follower looks for more output.

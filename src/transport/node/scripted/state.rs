@@ -150,9 +150,9 @@ pub struct Lease {
     pub holder: String,
     /// The operation for which it is held.
     pub purpose: String,
-    /// When it was taken, in seconds since the epoch.
+    /// The time at which it was taken, in seconds since the epoch.
     pub since: u64,
-    /// When it was renewed last.
+    /// The time of its last renewal.
     pub renewed: u64,
 }
 
