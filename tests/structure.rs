@@ -448,10 +448,10 @@ fn programs_on_the_nodes_have_no_places_of_their_own() {
 }
 
 #[test]
-fn only_runtime_and_transport_run_docker() {
+fn only_runtime_and_transport_run_the_engine() {
     for (file, text) in sources() {
         let may = ["runtime", "transport"].contains(&room(&file));
-        assert!(may || !text.contains("RunAs::Docker"), "{file} runs docker");
+        assert!(may || !text.contains("RunAs::Engine"), "{file} runs the engine");
     }
 }
 

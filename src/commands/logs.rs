@@ -41,7 +41,8 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     let launcher = job.launch();
     let project = if job.project.is_some() { KnownProject::Elsewhere } else { KnownProject::None };
     let directory = job.project.as_deref().and_then(|project| target.cluster().project_directory(project));
-    let program = FailedProgram { command: &job.command, project, directory };
+    let restarts_help = job.shares_directory && job.restarts == 0;
+    let program = FailedProgram { command: &job.command, project, directory, restarts_help };
     if !job.is_over() {
         // by the clock of this machine, as its end is
         let began = now() - (jobs.now - job.started);

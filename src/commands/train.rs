@@ -202,6 +202,7 @@ async fn finish(
     let modules = manifest.map(|manifest| |name: &str| manifest.directory_of_module(name));
     let project = modules.as_ref().map_or(KnownProject::None, |modules| KnownProject::Modules(modules));
     let directory = context.target.cluster().project_directory(&program.name);
-    let failed = FailedProgram { command: &program.command, project, directory };
+    let restarts_help = context.target.cluster().can().shared_directory && options.restarts == 0;
+    let failed = FailedProgram { command: &program.command, project, directory, restarts_help };
     job_end::outcome(ended, fetched, launcher, &failed, events)
 }

@@ -7,7 +7,7 @@ use crate::model::fault::Fault;
 use crate::model::job_state::JobState;
 
 /// Returns the error of a job that failed without a root cause.
-pub(super) fn without_root_cause(job: &JobOutcome) -> Error {
+pub(super) fn without_root_cause(job: &JobOutcome, restarts_help: bool) -> Error {
     let has_failed = job.state == JobState::Failed;
     let verify = match job.launcher.iter().any(|line| is_other_mpirun(line)) {
         true => OPEN_MPI,
@@ -18,9 +18,14 @@ pub(super) fn without_root_cause(job: &JobOutcome) -> Error {
             // the launcher did not cause it, and its last lines would mislead
             let shown =
                 "hvdctl status shows the nodes; `docker events` (`podman events`) there shows what stopped a container";
-            return Error::check(format!("job {} failed: {fault}", job.id), hint(fault).unwrap_or(shown));
+            return Error::check(
+                format!("job {} failed: {fault}", job.id),
+                hint(fault, restarts_help).unwrap_or(shown),
+            );
         }
-        Some(fault) if has_failed => (format!("job {} failed: {fault}", job.id), hint(fault).unwrap_or(verify)),
+        Some(fault) if has_failed => {
+            (format!("job {} failed: {fault}", job.id), hint(fault, restarts_help).unwrap_or(verify))
+        }
         Some(fault) => (
             format!("job {} is lost: {fault}", job.id),
             "`dmesg` on the nodes and the log of what ran the ranks (`docker events`, `podman events`, Slurm's) may show \
@@ -34,12 +39,15 @@ pub(super) fn without_root_cause(job: &JobOutcome) -> Error {
     Error::check(format!("{what}{}", tail(&job.launcher)), hint)
 }
 
-/// Returns what to do about it; `None` if that depends on the launcher.
-fn hint(fault: &Fault) -> Option<&'static str> {
+/// Returns what to do about it; `None` if that depends on the launcher. `restarts_help`: as in [`FailedProgram`].
+///
+/// [`FailedProgram`]: super::program::FailedProgram
+fn hint(fault: &Fault, restarts_help: bool) -> Option<&'static str> {
     Some(match fault {
         Fault::TimeLimit => "give it more time: slurm.time, or --sbatch=--time=2:00:00",
-        Fault::Preempted => "with --restarts N Slurm starts it again",
-        Fault::NodeFailed => "with --restarts N Slurm starts it again, on other nodes",
+        Fault::Preempted if restarts_help => "with --restarts N Slurm starts it again",
+        Fault::NodeFailed if restarts_help => "with --restarts N Slurm starts it again, on other nodes",
+        Fault::Preempted | Fault::NodeFailed => "run the command again",
         Fault::NotActivated { .. } => {
             "correct that line in slurm.activate; a login shell runs it on the first node of the job"
         }
@@ -50,5 +58,5 @@ fn hint(fault: &Fault) -> Option<&'static str> {
     })
 }
 
-/// What to do where the nodes of Slurm do not find hvdctl's files.
+/// The next step where the nodes of Slurm do not find hvdctl's files.
 const SHARE: &str = "set slurm.state_dir to a directory that the login node and all other nodes share";

@@ -3,12 +3,12 @@
 use crate::launch::Launcher;
 use crate::model::launcher::LauncherName;
 
-/// What to do about an image whose `mpirun` is that of MPICH or Intel MPI.
+/// The next step where the `mpirun` of an image is that of MPICH or Intel MPI.
 pub const OPEN_MPI: &str = "install Open MPI in the image so that its mpirun comes first in PATH (`setup` in \
                             hvdctl.toml), or choose another --launcher: env, torchrun, or horovodrun with \
                             --controller gloo";
 
-/// What programs write that miss the variables of another launcher: the text, and that launcher.
+/// Messages of programs that miss the variables of another launcher, each with that launcher.
 const MISSING: &[(&str, LauncherName)] = &[
     // torch/distributed/rendezvous.py: RANK, WORLD_SIZE, MASTER_ADDR or MASTER_PORT
     ("expected, but not set", LauncherName::Torchrun),

@@ -36,10 +36,10 @@ pub struct JobOutcome {
     /// Why it could not start its program, if it could not.
     #[serde(skip)]
     pub broken: Option<StartFailure>,
-    /// Whether these are also the last lines that were shown.
+    /// Set if these are also the last lines that were shown.
     #[serde(skip)]
     pub just_shown: bool,
-    /// Whether every rank has started its program.
+    /// True if every rank has started its program.
     pub all_started: bool,
     /// Nodes that did not answer at the end, where processes may be left.
     pub silent: Vec<String>,
@@ -103,7 +103,7 @@ impl JobOutcome {
     /// # Errors
     /// If no rank caused that: then the program is not at fault, and the command fails.
     pub fn failure(&self, launcher: &Launcher, program: &FailedProgram<'_>) -> Result<Message, Error> {
-        let Some(cause) = &self.root_cause else { return Err(without_root_cause(self)) };
+        let Some(cause) = &self.root_cause else { return Err(without_root_cause(self, program.restarts_help)) };
         let mut text = format!("{cause}; job {} failed", self.id);
         if !self.just_shown && !self.last_lines.is_empty() {
             let lines = if self.last_lines.len() == 1 { "line" } else { "lines" };

@@ -7,16 +7,16 @@ use crate::model::start_fault::StartFault;
 use crate::paths::{CONTAINER_SSH, DATA, WORKSPACE};
 use crate::text::nodeset::printable;
 
-/// What programs write that cannot write to a file system.
+/// Messages of programs that cannot write to a file system.
 const READ_ONLY: &[&str] = &["Read-only file system", "read-only file system"];
 
 /// Likewise, without these words.
 const NO_LOCK: &[&str] = &["attempt to write a readonly database", "The file lock '/data/"];
 
-/// What a shell and `env` write about a script with Windows line ends.
+/// Messages of a shell and of `env` about a script with Windows line ends.
 const LINE_ENDS: &[&str] = &["\\r': No such file or directory", "\\r’: No such file or directory"];
 
-/// What ends a line about a `python` that the image lacks: of a shell, of `env`, of busybox.
+/// Ends of lines about a `python` that the image lacks: of a shell, of `env`, of busybox.
 const NO_PYTHON: &[&str] = &[
     "python: not found",
     "python: command not found",
@@ -26,11 +26,11 @@ const NO_PYTHON: &[&str] = &[
     "can't execute 'python': No such file or directory",
 ];
 
-/// What Python writes between an error and one that followed from it.
+/// Lines that Python writes between an error and one that followed from it.
 const CHAINED: &[&str] =
     &["The above exception was the direct cause", "During handling of the above exception, another exception"];
 
-/// What git, its users and its Python modules write where there is no repository.
+/// Messages of git, its users and its Python modules where there is no repository.
 const NO_GIT: &[&str] = &[
     "not a git repository",
     "InvalidGitRepositoryError",

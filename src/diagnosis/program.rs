@@ -44,7 +44,7 @@ const PACKAGES: &[(&str, &str)] = &[
 /// Returns the directory of the project, "" for its top, that has a module of this name.
 pub type DirectoryOf<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// What is known here of the project of a program.
+/// The knowledge of a program's project on this machine.
 pub enum KnownProject<'a> {
     /// There is none: the program is in the image.
     None,
@@ -54,7 +54,7 @@ pub enum KnownProject<'a> {
     Modules(&'a DirectoryOf<'a>),
 }
 
-/// What is known here of a program that failed.
+/// The knowledge of a program that failed, for hints.
 pub struct FailedProgram<'a> {
     /// Its command.
     pub command: &'a [ProgramArgument],
@@ -62,6 +62,8 @@ pub struct FailedProgram<'a> {
     pub project: KnownProject<'a>,
     /// Where the project is instead of at [`WORKSPACE`], without containers.
     pub directory: Option<String>,
+    /// Set if its job would have been started again with `--restarts`.
+    pub restarts_help: bool,
 }
 
 impl FailedProgram<'_> {

@@ -1,14 +1,21 @@
 //! Table tests of hints and messages.
 
 use super::launchers::isolation_warning;
+use super::outcome::JobOutcome;
 use super::program::{FailedProgram, KnownProject};
 use crate::launch::launcher;
+use crate::launch::placement::Placement;
+use crate::model::fault::Fault;
+use crate::model::job_result::JobResult;
+use crate::model::job_state::JobState;
 use crate::model::launcher::{Controller, LauncherName};
+use crate::model::root_cause::{FailureKind, RootCause};
 use crate::model::start_fault::StartFailure;
 use crate::text::argument::ProgramArgument;
 use serde_json::json;
 
-const UNKNOWN: FailedProgram<'_> = FailedProgram { command: &[], project: KnownProject::Elsewhere, directory: None };
+const UNKNOWN: FailedProgram<'_> =
+    FailedProgram { command: &[], project: KnownProject::Elsewhere, directory: None, restarts_help: false };
 
 #[test]
 fn programs_of_another_launcher_are_recognized() {
@@ -64,7 +71,15 @@ fn hint(line: &str) -> String {
         "pkg" => Some("lib".to_owned()),
         _ => None,
     };
-    of(line, &FailedProgram { command: &command, project: KnownProject::Modules(&directory_of), directory: None })
+    of(
+        line,
+        &FailedProgram {
+            command: &command,
+            project: KnownProject::Modules(&directory_of),
+            directory: None,
+            restarts_help: false,
+        },
+    )
 }
 
 fn of(line: &str, program: &FailedProgram<'_>) -> String {
@@ -129,7 +144,7 @@ fn a_module_may_be_the_projects_where_the_project_is_not_known() {
         of("ModuleNotFoundError: No module named 'src'", &UNKNOWN),
         "if src is in the project: -e PYTHONPATH=/workspace"
     );
-    let none = FailedProgram { command: &[], project: KnownProject::None, directory: None };
+    let none = FailedProgram { command: &[], project: KnownProject::None, directory: None, restarts_help: false };
     let run = |line: &str| of(line, &none);
     assert!(run("ModuleNotFoundError: No module named 'tiny'").starts_with("install what the image lacks"));
     for line in ["ModuleNotFoundError: No module named 'src'", "python: can't open file '/workspace/x.py': [Errno 2] …"]
@@ -174,7 +189,8 @@ fn data_cannot_be_written() {
 #[test]
 fn windows_line_ends_are_recognized() {
     let command = ["bash", "run.sh"].map(ProgramArgument::from);
-    let program = FailedProgram { command: &command, project: KnownProject::None, directory: None };
+    let program =
+        FailedProgram { command: &command, project: KnownProject::None, directory: None, restarts_help: false };
     for (line, script) in [
         ("run.sh: line 2: $'\\r': command not found", "run.sh"),
         ("lib/my env.sh: line 12: $'\\r': command not found", "'lib/my env.sh'"),
@@ -218,7 +234,7 @@ fn a_program_that_looks_for_a_repository_is_recognized() {
     ] {
         assert!(hint(line).contains("HVDCTL_GIT_COMMIT"), "{line}");
     }
-    let run = FailedProgram { command: &[], project: KnownProject::None, directory: None };
+    let run = FailedProgram { command: &[], project: KnownProject::None, directory: None, restarts_help: false };
     assert_eq!(of("fatal: not a git repository", &run), "");
 }
 
@@ -259,7 +275,8 @@ fn the_last_error_counts() {
 #[test]
 fn reasons_why_a_program_does_not_start_have_hints() {
     let command = ["run.sh"].map(ProgramArgument::from);
-    let program = FailedProgram { command: &command, project: KnownProject::None, directory: None };
+    let program =
+        FailedProgram { command: &command, project: KnownProject::None, directory: None, restarts_help: false };
     let failure = |fault, about| {
         let json = json!({"program": "run.sh", "error": "No such file or directory", "fault": fault, "about": about});
         StartFailure::read(&json.to_string())
@@ -289,4 +306,56 @@ fn reasons_why_a_program_does_not_start_have_hints() {
     }
     let text = "cannot start run.sh: Permission denied: it is not executable";
     assert_eq!(program.hint_on_start(&StartFailure::read(text)), None, "of an earlier build");
+}
+
+/// A job of two ranks that has failed with this fault, and no rank of it.
+fn ended(fault: Option<Fault>, started: u32) -> JobOutcome {
+    let result = JobResult { launcher: Some(1), fault, ranks: 2, started, ..JobResult::default() };
+    JobOutcome { state: JobState::Failed, root_cause: None, ..JobOutcome::new("j1", &Placement::default(), result) }
+}
+
+/// The error of a job: its first line, and its hint.
+fn error(job: &JobOutcome, restarts_help: bool) -> (String, String) {
+    let program = FailedProgram { restarts_help, ..UNKNOWN };
+    let text = job.failure(launcher(LauncherName::Horovodrun, Controller::Gloo), &program).unwrap_err().to_string();
+    let hint = text.split_once("hint: ").map_or_else(String::new, |(_, hint)| hint.to_owned());
+    (text.lines().next().unwrap_or_default().to_owned(), hint)
+}
+
+#[test]
+fn a_job_that_failed_without_a_rank_has_its_fault_and_the_next_step() {
+    let verify = "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s";
+    let stopped =
+        "hvdctl status shows the nodes; `docker events` (`podman events`) there shows what stopped a container";
+    let not_started = Fault::NotStarted { seconds: 9, missing: "rank 1 on b".into() };
+    for (fault, started, restarts_help, hint) in [
+        (Fault::TimeLimit, 2, false, "give it more time: slurm.time, or --sbatch=--time=2:00:00"),
+        (Fault::Preempted, 2, true, "with --restarts N Slurm starts it again"),
+        (Fault::Preempted, 2, false, "run the command again"),
+        (Fault::NodeFailed, 2, true, "with --restarts N Slurm starts it again, on other nodes"),
+        (Fault::NodeFailed, 2, false, "run the command again"),
+        (Fault::OutOfMemory, 2, false, "ask for more: --sbatch=--mem=… or --sbatch=--mem-per-cpu=…"),
+        (Fault::ContainerStopped, 2, false, stopped),
+        (Fault::TooManyChanges { message: "3 changes".into() }, 1, false, "allow more changes with --reset-limit"),
+        (not_started, 1, false, verify),
+    ] {
+        let text = format!("job j1 failed: {}", fault.to_string().lines().next().unwrap_or_default());
+        assert_eq!(error(&ended(Some(fault), started), restarts_help), (text, hint.to_owned()));
+    }
+    assert_eq!(error(&ended(None, 1), false).0, "not all ranks started (launcher: exit code 1)");
+    assert_eq!(error(&ended(None, 2), false).0, "the launcher exited before its ranks (launcher: exit code 1)");
+    let mpich = ["unrecognized argument allow-run-as-root".to_owned()].to_vec();
+    let (_, hint) = error(&JobOutcome { launcher: mpich, ..ended(None, 1) }, false);
+    assert!(hint.starts_with("install Open MPI in the image"), "{hint}");
+    let lost = JobOutcome { state: JobState::Lost, ..ended(Some(Fault::Unrecorded { code: Some(137) }), 2) };
+    assert!(error(&lost, false).0.starts_with("job j1 is lost: the job supervisor exited with code 137"));
+}
+
+#[test]
+fn a_root_cause_comes_with_the_last_lines_of_its_rank() {
+    let how = FailureKind::Exited { code: 3, signal: None, oom: false };
+    let cause = RootCause { rank: 1, node: "b".into(), how };
+    let job = JobOutcome { root_cause: Some(cause), last_lines: vec!["no".into()], ..ended(None, 2) };
+    let warning = format!("{:?}", job.failure(launcher(LauncherName::Env, Controller::Gloo), &UNKNOWN).unwrap());
+    assert!(warning.contains("last line of rank 1:") && warning.contains("[1 b] no"), "{warning}");
 }

@@ -30,7 +30,7 @@ pub struct Layout {
     pub hostfile: String,
     /// The directory of programs that `hvdctl shell` puts first.
     pub programs: String,
-    /// Whether there is an `/etc/hosts` into which hvdctl may write the nodes' names.
+    /// Set if there is an `/etc/hosts` into which hvdctl may write the nodes' names.
     pub own_hosts: bool,
 }
 

@@ -122,7 +122,7 @@ impl JobNodes<'_> {
         self.clean_up_on(members, events).await
     }
 
-    /// Does that on some of its nodes.
+    /// Ends what is left of the job on some of its nodes, as [`JobNodes::clean_up`] does on all of them.
     pub async fn clean_up_on(&self, members: Vec<&Member>, events: &Events) -> Vec<String> {
         let JobNodes { cluster, id, launcher, .. } = self;
         let ended = for_each_node(members, async |member: &Member| {

@@ -37,7 +37,7 @@ const MOST: usize = 1000;
 /// The list until the files have been examined.
 const UNKNOWN: &str = "?";
 
-/// What a node's container has.
+/// The contents of a node's container.
 struct Found {
     node: String,
     engine: Runtime,

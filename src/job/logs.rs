@@ -40,7 +40,7 @@ pub struct LogRequest {
     pub grep: Option<Regex>,
     /// Only this many, from the end.
     pub tail: Option<usize>,
-    /// Whether to follow the job until it ends.
+    /// If set, the job is followed until it ends.
     pub follow: bool,
 }
 
@@ -228,7 +228,7 @@ struct LogView<'a> {
     events: &'a Events,
     /// The ranks without progress that are to be reported.
     waits: Waits,
-    /// Whether it was reported that another program runs instead of that of the command.
+    /// Set once it was reported that another program runs instead of the command's.
     is_substituted: bool,
 }
 

@@ -122,7 +122,7 @@ impl Position<'_> {
     }
 }
 
-/// What the job supervisor has to know: `JOBS/ID/launch.json` on the node of the launcher.
+/// The description of a launch for the job supervisor: `JOBS/ID/launch.json` on the node of the launcher.
 #[derive(Debug, Clone, Serialize)]
 pub struct LaunchDescription<'a> {
     /// On which nodes the launcher is started.
@@ -149,11 +149,11 @@ pub struct LaunchDescription<'a> {
     pub restarts: u32,
     /// The limits of an elastic job; none: the job has a fixed size.
     pub elastic: Option<Elastic>,
-    /// Whether the nodes are an allocation of Slurm.
+    /// Set if the nodes are an allocation of a site's Slurm.
     pub slurm: bool,
-    /// Whether its nodes are an allocation of the cluster's queue, which may end it (`deallocated`).
+    /// Set if its nodes are an allocation of the cluster's queue, which may end it (`deallocated`).
     pub queued: bool,
-    /// Whether the workers belong to this job and are removed with it.
+    /// Set if the workers belong to this job and are removed with it.
     pub own_workers: bool,
     /// Port of their sshd.
     pub port: u16,
@@ -174,7 +174,7 @@ pub struct Elastic {
     pub min_ranks: u32,
     /// Seconds for which it may have fewer.
     pub timeout: u64,
-    /// Whether the launcher keeps the ranks that are left (`in_place.py`).
+    /// Set if the launcher keeps the ranks that are left (`in_place.py`).
     pub in_place: bool,
 }
 

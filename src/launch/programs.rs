@@ -15,7 +15,7 @@ pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
 /// The program that begins a job in an allocation of Slurm. It then becomes [`JOB_SUPERVISOR`].
 pub const ALLOCATION: &str = "allocation.py";
-/// What waits for the turn of a job in the cluster's queue, in the place of [`JOB_SUPERVISOR`], which it becomes.
+/// The program that waits for the turn of a job in the cluster's queue, and then becomes [`JOB_SUPERVISOR`].
 pub const QUEUE_WAIT: &str = "queue_wait.py";
 /// The program by which the launcher and the job supervisor reach the other nodes.
 const REMOTE_SHELL: &str = "ssh";

@@ -2,7 +2,7 @@
 
 use super::engine::RuntimeChoice;
 
-/// What hvdctl can do on the nodes of a cluster, and how messages call what is there. Code asks for an ability by its
+/// The abilities of hvdctl on the nodes of a cluster, and how messages call what is there. Code asks for an ability by its
 /// name, and not for the runtime that has it.
 #[derive(Debug)]
 pub struct Abilities {

@@ -1,4 +1,4 @@
-//! What other than a rank ends a job.
+//! The faults other than a rank's that end a job.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What other than a rank ended a job or an attempt, or kept it from starting, as the programs of the nodes
+/// A fault other than a rank's that ended a job or an attempt, or kept it from starting, as the programs of the nodes
 /// (`src/scripts/programs/faults.py`) and hvdctl record it in `result.json`. Only here it becomes a text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -45,7 +45,7 @@ pub enum Fault {
     },
     /// Its nodes do not all find the job's directory.
     NotShared {
-        /// What they found.
+        /// The programs' finding.
         message: String,
     },
     /// Slurm reports only that it failed, before its ranks were started.

@@ -22,7 +22,7 @@ pub struct Attempt {
     pub exits: Vec<RankExit>,
     /// Nodes that did not answer at its end.
     pub silent: Vec<String>,
-    /// What ended it if it was not a rank, as [`JobResult::fault`].
+    /// The fault that ended it if no rank did, as [`JobResult::fault`].
     #[serde(default, alias = "reason", serialize_with = "as_text")]
     #[schemars(with = "Option<String>")]
     pub fault: Option<Fault>,
@@ -36,7 +36,7 @@ pub struct JobResult {
     pub ended: f64,
     /// The exit code of the launcher, or of the rank whose failure ended it; `None` if the end was requested.
     pub launcher: Option<i64>,
-    /// Whether the end was requested.
+    /// Set if the end was requested.
     pub stopped: bool,
     /// The number of ranks of the last attempt.
     pub ranks: u32,
@@ -54,7 +54,7 @@ pub struct JobResult {
     pub lost: Vec<LostOutput>,
     /// Files that were written outside the mounts of the containers, by node.
     pub outside: Vec<OutsideFiles>,
-    /// What else than a rank ended it: not all ranks started in time, or the engine was shut down. If hvdctl wrote this
+    /// The fault that ended it if no rank did: not all ranks started in time, or the engine was shut down. If hvdctl wrote this
     /// instead of the job supervisor: why that recorded nothing. Earlier builds recorded a text, `fault`.
     #[serde(rename = "reason", alias = "fault")]
     pub fault: Option<Fault>,
@@ -115,9 +115,9 @@ pub struct RankExit {
     pub signal: Option<i32>,
     /// Seconds since the epoch, by the operator's clock.
     pub time: f64,
-    /// Whether it had been asked to end.
+    /// Set if it had been asked to end.
     pub asked: bool,
-    /// Whether the kernel killed a process of its container because memory ran out.
+    /// Set if the kernel killed a process of its container because memory ran out.
     #[serde(default)]
     pub oom: bool,
 }
@@ -133,7 +133,7 @@ pub struct OutsideFiles {
     pub bytes: u64,
     /// Up to three of them, the largest first.
     pub largest: Vec<OutsideFile>,
-    /// Whether all directories were examined; otherwise there may be more.
+    /// True if all directories were examined; otherwise there may be more.
     pub whole: bool,
 }
 

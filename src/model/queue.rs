@@ -1,11 +1,11 @@
-//! What a queue of Slurm says of a job.
+//! The state of a job in a queue of Slurm.
 
 use super::fault::Fault;
 use super::job_state::JobState;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What Slurm reports about a job.
+/// The state of a job as Slurm reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "SlurmJob")]
 pub struct QueueEntry {

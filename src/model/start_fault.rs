@@ -52,7 +52,7 @@ pub enum StartFailure {
         error: String,
         /// The fault behind it, if it was found.
         fault: Option<StartFault>,
-        /// What the fault is about: the first line, the interpreter, the system or the directory.
+        /// The subject of the fault: the first line, the interpreter, the system or the directory.
         about: Option<String>,
     },
     /// A text, as earlier builds recorded it.

@@ -38,7 +38,7 @@ use std::collections::BTreeMap;
 /// Seconds for which a job without a launcher counts as starting.
 pub const LAUNCH_WINDOW: f64 = 120.0;
 
-/// What a node must know to run its ranks. It is written to `JOBS/ID/job.json` on every node of the job (mode 600), so
+/// The facts that a node needs to run its ranks. They are written to `JOBS/ID/job.json` on every node of the job (mode 600), so
 /// that neither the program's arguments nor its environment pass through a launcher or a shell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {

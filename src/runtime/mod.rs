@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWrite;
 
-/// What runs workers and launchers on one node. Clones share its connections.
+/// The runtime of workers and launchers on one node. Clones share its connections.
 #[derive(Clone)]
 pub enum Runtime {
     /// Containers of an engine.
@@ -61,11 +61,11 @@ impl Runtime {
     /// # Errors
     /// [`NodeError`] with the message of `docker`, sudo or the engine.
     pub async fn connect(transport: &Arc<Transport>) -> Result<Runtime, NodeError> {
-        let processes = |run_dir| LoginProcesses::new(transport, run_dir);
-        match (transport.runtime(), transport.run_dir()) {
-            (RuntimeChoice::Slurm, Some(run_dir)) => Ok(Runtime::Batch(BatchJobs::new(processes(run_dir)))),
-            (_, Some(run_dir)) => Ok(Runtime::Process(processes(run_dir))),
-            (_, None) => ContainerEngine::connect(transport).await.map(Runtime::Engine),
+        let processes = || LoginProcesses::new(transport, transport.run_dir().unwrap_or_default());
+        match transport.runtime() {
+            RuntimeChoice::Container => ContainerEngine::connect(transport).await.map(Runtime::Engine),
+            RuntimeChoice::Process => Ok(Runtime::Process(processes())),
+            RuntimeChoice::Slurm => Ok(Runtime::Batch(BatchJobs::new(processes()))),
         }
     }
 

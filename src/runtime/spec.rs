@@ -42,7 +42,7 @@ pub fn is_setup_image(image: &str) -> bool {
     image.split_once('/').is_some_and(|(repository, _)| repository == SETUP_REPOSITORY)
 }
 
-/// What a container is for.
+/// The purpose of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// `hworker`: sshd, and the ranks of every node but the master.
@@ -153,14 +153,14 @@ pub struct ContainerSpec {
     pub name: String,
     /// The cluster's name.
     pub cluster: String,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
-    /// What the hash covers.
+    /// The properties that the hash covers.
     pub spec: Spec,
     /// Directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE), which is the working directory
     /// then. `None`: whatever is mounted may stay.
     pub workspace: Option<String>,
-    /// Whether that directory was created just now: a container that had an earlier one mounted does not see it.
+    /// Set if that directory was created just now: a container that had an earlier one mounted does not see it.
     pub new_workspace: bool,
     /// The job that it serves.
     pub job: Option<String>,

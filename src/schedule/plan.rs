@@ -53,7 +53,7 @@ pub enum Submitted<'a> {
     Batch,
 }
 
-/// What a dry run says of a plan.
+/// A plan as a dry run shows it.
 pub struct ShownPlan<'a> {
     /// The plan of its nodes, if these are allocated.
     pub placed: Option<&'a JobPlan>,

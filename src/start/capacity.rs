@@ -66,11 +66,11 @@ pub struct AllocatedNodes {
     pub nodes: Vec<ObservedNode>,
     /// Which ranks run where, or may run where if Slurm chooses.
     pub placement: Placement,
-    /// What the cluster's queue is asked for, if that chooses the nodes.
+    /// The request to the cluster's queue, if that chooses the nodes.
     pub queue: Option<QueueRequest>,
 }
 
-/// What a job asks of the cluster's queue.
+/// A job's request to the cluster's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueRequest {
     /// The number of ranks.
@@ -255,7 +255,7 @@ fn conflict(selected: &[&ObservedNode], is_needed: impl Fn(&str) -> bool) -> All
     conflict_with(selected, is_needed, allocations)
 }
 
-/// The same for those of a node that `of_node` returns.
+/// Returns what conflicts with a job, where `of_node` returns the allocations of a node.
 fn conflict_with(
     selected: &[&ObservedNode],
     is_needed: impl Fn(&str) -> bool,

@@ -197,15 +197,15 @@ pub fn variables(
     given.iter().map(|(name, value)| (name.clone(), value.clone())).chain(own).collect()
 }
 
-/// What a job's directory contains.
+/// The contents of a job's directory.
 pub struct DirectoryContents<'a> {
     /// The job's record.
     pub record: &'a Record,
-    /// What the rank supervisors know of the launcher.
+    /// The description of the launcher for the rank supervisors.
     pub launcher: &'a str,
     /// The ranks' environment.
     pub environment: &'a BTreeMap<String, Secret>,
-    /// Whether its ranks run in the worker that jobs share.
+    /// Set if its ranks run in the worker that jobs share.
     pub is_shared: bool,
     /// Further files.
     pub others: &'a [File<'a>],

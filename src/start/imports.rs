@@ -109,8 +109,12 @@ pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> 
     let (module, line) = output.trim().strip_prefix("missing ")?.split_once(' ')?;
     let (module, line) = (printable(module), printable(line));
     let of_project = |name: &str| project.files.manifest.directory_of_module(name);
-    let failed =
-        FailedProgram { command: &plan.program.command, project: KnownProject::Modules(&of_project), directory };
+    let failed = FailedProgram {
+        command: &plan.program.command,
+        project: KnownProject::Modules(&of_project),
+        directory,
+        restarts_help: false,
+    };
     let message = format!("{} has no module {module}, which {} imports in line {line}", place(cluster), script.file);
     let error = Error::check(message, failed.hint_on_module(&module));
     Some(MissingModule { node: observed.name(), worker, error })

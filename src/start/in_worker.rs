@@ -1,4 +1,4 @@
-//! What is known of the image and the ranks from the workers that are up, before anything is uploaded.
+//! Facts on the image and the ranks that the running workers give before anything is uploaded.
 
 use super::plan::{HostAssignment, JobPlan};
 use crate::cluster::each_node::each_node;

@@ -15,7 +15,7 @@ use crate::text::nodeset;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Whether a recorded job goes on, by what the nodes that answered have of it.
+/// The state of a recorded job, by the traces of it on the nodes that answered.
 #[derive(Debug, PartialEq, Eq)]
 enum Liveness {
     /// Its launcher is up, or ranks of it are there.
@@ -33,7 +33,7 @@ enum Liveness {
     Ended,
 }
 
-/// What the nodes that answered have of jobs.
+/// The traces of jobs on the nodes that answered.
 struct JobEvidence<'a> {
     /// The inventory, any node of which may have launchers.
     inventory: &'a Inventory,

@@ -124,7 +124,7 @@ pub enum Workers {
 pub struct JobPlan {
     /// The job's id.
     pub id: String,
-    /// What every rank runs.
+    /// The program of every rank.
     pub program: JobProgram,
     /// How.
     pub options: JobOptions,
@@ -140,13 +140,13 @@ pub struct JobPlan {
     pub names: HostNames,
     /// Selected nodes without ranks; they also get the project, unless they are drained.
     pub others: Vec<ObservedNode>,
-    /// What the cluster's queue is asked for, if that chooses the nodes.
+    /// The request to the cluster's queue, if that chooses the nodes.
     pub queue: Option<QueueRequest>,
     /// The maximum number of ranks of an elastic job that nodes which are added to the inventory may join.
     pub(super) max_ranks: Option<u32>,
     /// Descriptions of the drained nodes, for a note.
     drained: Vec<String>,
-    /// What is started on the nodes.
+    /// The commands that are started on the nodes.
     pub commands: Vec<NodeCommand>,
     /// The `hmaster` container without its workspace, which is known after the upload.
     pub container: ContainerSpec,

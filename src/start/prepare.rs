@@ -29,7 +29,7 @@ const UPLOADS: usize = 5;
 /// A node, and what it gets of the job.
 type Host<'a> = (&'a ObservedNode, NodeRole<'a>);
 
-/// What a node gets of a job.
+/// A node's part in a job.
 #[derive(Clone, Copy)]
 enum NodeRole<'a> {
     /// Its launcher.

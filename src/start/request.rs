@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What every rank of a job runs.
+/// The program of every rank of a job.
 #[derive(Debug, Clone, Default)]
 pub struct JobProgram {
     /// The job's name, if it was given one.
@@ -30,7 +30,7 @@ pub struct JobProgram {
     pub name: String,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
-    /// Whether that is the default of a project.
+    /// Set if that is the default of a project.
     pub is_default_command: bool,
     /// The project that is uploaded and mounted first; the program starts in it.
     pub project: Option<Project>,
@@ -70,7 +70,7 @@ pub struct ProjectRequest {
     pub name: Option<String>,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
-    /// Whether that is the default of the project.
+    /// Set if that is the default of the project.
     pub is_default_command: bool,
 }
 
@@ -126,7 +126,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What a job asks of the nodes.
+/// The resources that a job asks of the nodes.
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceRequest {
     /// The number of ranks; `None`: one on every slot.
@@ -141,7 +141,7 @@ pub struct ResourceRequest {
 /// How a job is run.
 #[derive(Debug, Clone)]
 pub struct JobOptions {
-    /// What it asks of the nodes.
+    /// The resources that it asks of the nodes.
     pub resources: ResourceRequest,
     /// The launcher, which starts the ranks.
     pub launcher: LauncherName,
@@ -153,7 +153,7 @@ pub struct JobOptions {
     pub submission: Vec<String>,
     /// How often it may be restarted after a failure.
     pub restarts: u32,
-    /// What happens to its ranks when nodes leave or join; `None`: the launcher keeps them if it can.
+    /// The fate of its ranks when nodes leave or join; `None`: the launcher keeps them if it can.
     pub elastic: Option<ElasticMode>,
     /// How often nodes may leave or join while its ranks are kept; `None`: without limit.
     pub changes: Option<u32>,
@@ -161,7 +161,7 @@ pub struct JobOptions {
     pub stall_timeout: Duration,
     /// Bytes that the log may take on each node.
     pub log_max: Option<u64>,
-    /// Whether the log keeps every state of progress bars.
+    /// If set, the log keeps every state of progress bars.
     pub log_progress: bool,
     /// Environment of the ranks; takes precedence over the inventory's.
     pub env: BTreeMap<String, Secret>,
@@ -186,7 +186,7 @@ impl JobOptions {
         (can_keep && self.elastic != Some(ElasticMode::Restart)).then_some(kept)
     }
 
-    /// Whether its ranks may be started more than once.
+    /// Returns true if its ranks may be started more than once.
     pub fn may_restart(&self) -> bool {
         self.restarts > 0 || self.min_ranks().is_some()
     }

@@ -26,7 +26,7 @@ pub struct DryRun {
     pub dry_run: bool,
     /// Which ranks would be where; none under Slurm, which chooses that.
     pub placement: Placement,
-    /// What would be started on the nodes.
+    /// The commands that would be started on the nodes.
     pub launch: Vec<NodeCommand>,
     /// The cores and threads of the ranks on each node whose worker is up.
     pub cores: Vec<NodeCores>,
@@ -86,7 +86,7 @@ pub struct NodeSpeed {
     pub speed: f64,
 }
 
-/// What a dry run says of the nodes.
+/// The details of a dry run about the nodes.
 pub(in crate::commands) struct DryRunDetails {
     /// The cores and threads of their ranks.
     pub(in crate::commands) cores: Vec<NodeCores>,

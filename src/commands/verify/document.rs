@@ -21,7 +21,7 @@ pub struct VerifyDocument {
     pub ranks: usize,
     /// Everything that is wrong.
     pub faults: Vec<String>,
-    /// What was found about the health of the GPUs, errors first. The errors are also among the faults.
+    /// The findings on the health of the GPUs, errors first. The errors are also among the faults.
     pub findings: Vec<Finding>,
     /// The nodes.
     pub nodes: Vec<NodeEntry<VerifyNode>>,

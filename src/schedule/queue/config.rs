@@ -9,7 +9,7 @@ use std::net::IpAddr;
 pub struct SlurmNode {
     /// Its name in the inventory.
     pub name: String,
-    /// What `hostname` prints there.
+    /// Its host name, as `hostname` prints it there.
     pub hostname: String,
     /// Its address in the cluster.
     pub address: IpAddr,
@@ -26,7 +26,7 @@ pub struct SlurmGpus {
     pub kind: String,
     /// The numbers of their devices, or of their GPUs if they are MIG devices, which have no file of their own.
     pub devices: Vec<u32>,
-    /// Whether they are MIG devices.
+    /// Set if they are MIG devices.
     pub are_parts: bool,
 }
 

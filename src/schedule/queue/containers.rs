@@ -1,4 +1,4 @@
-//! What a node has of the cluster's queue: a directory with its files, and two containers. In `hslurm` are Slurm's
+//! The parts of the cluster's queue on a node: a directory with its files, and two containers. In `hslurm` are Slurm's
 //! daemons, and its jobs as root: root of any node of the cluster can run some there. So it has nothing of the node but
 //! its network. What Slurm decides on is carried out in `hslurm-agent`, which has the engine.
 

@@ -46,7 +46,7 @@ pub struct NodeState {
     pub gres: Option<String>,
     /// Why it takes no jobs, if it takes none.
     pub reason: Option<String>,
-    /// Whether it may still have a key of Slurm's daemons that was replaced.
+    /// True if it may still have a key of Slurm's daemons that was replaced.
     pub has_old_key: bool,
 }
 

@@ -26,13 +26,13 @@ const DESCRIBE: &str = include_str!("../../scripts/slurm/nodes/describe.sh");
 /// Submits a job and keeps its number for the agent: a slurmctld that is killed at once does not remember the job.
 const SUBMIT: &str = include_str!("../../scripts/slurm/nodes/submit.sh");
 
-/// What Slurm runs on the first node of a job: it waits until the agent signals that the job has ended.
+/// The program that Slurm runs on the first node of a job. It waits for the agent's signal that the job has ended.
 const WAIT: &str = "trap 'kill $!; exit 0' USR1; while :; do sleep 86400 & wait; done";
 
 /// Slurm says this of a job that has to wait for a drained node, which it takes all the same.
 const NODES_NOT_AVAILABLE: &str = "node configuration is not available";
 
-/// What a node has to know of a job in the queue: `jobs/ID.json` in the directory of the cluster's queue.
+/// The description of a queued job for a node: `jobs/ID.json` in the directory of the cluster's queue.
 #[derive(Serialize)]
 struct QueuedJob<'a> {
     /// The nodes that may get it, in the order of ranks.

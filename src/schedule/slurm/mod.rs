@@ -51,7 +51,7 @@ const OPEN_MPI: [(&str, &str); 4] =
 pub struct BatchJob {
     /// The job's id.
     pub id: String,
-    /// What every rank runs.
+    /// The program of every rank.
     pub program: JobProgram,
     /// How.
     pub options: JobOptions,
@@ -72,7 +72,8 @@ impl BatchJob {
     /// Plans a job.
     ///
     /// # Errors
-    /// What jobs under Slurm have not; an `env_file` that cannot be read; a variable that only the launcher may set.
+    /// Options that jobs under Slurm do not have; an `env_file` that cannot be read; a variable that only the launcher
+    /// may set.
     pub fn new(
         target: &Target,
         login: Member,

@@ -29,7 +29,7 @@ const SEVERAL: &str = "leave it out; for several jobs, run hvdctl several times"
 /// precedence.
 ///
 /// # Errors
-/// What jobs under Slurm cannot be asked for.
+/// Options that jobs under Slurm do not have.
 pub fn options(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<Vec<String>, Error> {
     let (resources, given) = (job.resources, &job.submission);
     check(job, &slurm.options)?;
