@@ -1,10 +1,12 @@
-//! Why a job failed: the rank or the fault that ended it, the message about it, and what to do next.
+//! Why a job failed: the rank or the fault that ended it, the message about it, and the next step.
 //!
-//! `root_cause` finds the rank by what is known of all of them. `outcome` makes the message. Its hint is one of these:
-//! on the way in which the rank failed (`root_cause`), on its program (`program`), on what that wrote last (`output`),
-//! on the launcher (`launchers`), or on a fault that is none of a rank (`faults`). `machine` says which failures are
-//! the fault of a machine, `lost` which output and files of the job are lost. Nothing here does input or output.
+//! `root_cause` finds the rank, by the ends of all of them. `failure` makes the message on an `outcome`. Its hint is one
+//! of these: on the way in which the rank failed (`root_cause`), on its program (`program`), on its last lines
+//! (`output`), on the launcher (`launchers`), or on a fault other than a rank's (`faults`). `machine` tells a machine's
+//! failures from a program's, and `lost` names the output and files that are lost with a job. Nothing here does input or
+//! output.
 
+mod failure;
 mod faults;
 pub mod launchers;
 pub mod lost;
