@@ -1,20 +1,31 @@
 //! The report of a benchmark: one [`BenchReport`], and a file for each format.
 
 pub mod compared;
-mod csv;
+pub mod csv;
 pub mod document;
 mod heat_map;
-mod plot;
+pub mod plot;
 mod ranks;
 #[cfg(test)]
 mod tests;
-mod text;
+pub mod text;
 
 use super::collectives::Collectives;
 use super::measurements::Measurements;
 use super::ranks::RankResults;
 use super::verdict::NetworkVerdict;
+use crate::text::result::ResultText;
 use compared::Compared;
+
+/// A format in which a benchmark is shown or stored. Each has a file of its own; `document` is that of `--json`, whose
+/// documents all commands have.
+pub trait BenchFormat {
+    /// Formats what a benchmark has found.
+    ///
+    /// # Errors
+    /// If the format cannot represent it.
+    fn format(&self, report: &BenchReport<'_>) -> anyhow::Result<ResultText>;
+}
 
 /// The results of a benchmark.
 #[derive(Clone, Copy)]

@@ -9,8 +9,11 @@ use crate::bench::measure::{Pace, Past, measure};
 use crate::bench::measurements::Measurements;
 use crate::bench::ranks::RankResults;
 use crate::bench::recorded::of_network;
-use crate::bench::report::BenchReport;
 use crate::bench::report::compared::Compared;
+use crate::bench::report::csv::CsvFormat;
+use crate::bench::report::plot::SvgFormat;
+use crate::bench::report::text::TextFormat;
+use crate::bench::report::{BenchFormat, BenchReport};
 use crate::bench::verdict::NetworkVerdict;
 use crate::bench::verdict::blame;
 use crate::bench::verdict::past::trusted;
@@ -59,12 +62,12 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
     let compared =
         Compared::new(files.baseline.as_ref(), &measured, collectives, context.target.inventory.bench.min_busbw);
     let report = BenchReport { measured: &measured, verdict: &verdict, ranks: ranks.as_ref(), compared: &compared };
-    let drawn = files.write_plot(|| report.svg());
+    let drawn = files.write_plot(&SvgFormat, &report);
     if options.csv {
         context.events.note(report.last_line());
     }
-    let text: ResultText = if options.csv { report.csv().into() } else { report.text() };
-    Ok(outcome(text, &report).with_failure(drawn))
+    let format: &dyn BenchFormat = if options.csv { &CsvFormat } else { &TextFormat };
+    Ok(outcome(format.format(&report)?, &report).with_failure(drawn))
 }
 
 fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error> {

@@ -98,7 +98,21 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     };
     let container =
         PodContainer { env: parts.env(own)?, resources: parts.resources(), ..parts.container("ranks", command) };
-    let resource = Resource {
+    let resource = resource(request, &parts, shape, container);
+    let mut exported = parts.document(request, &resource, "A JobSet of jobset.x-k8s.io/v1alpha2")?;
+    if by_rank && shape.gpus > 0 && shape.pods > 1 {
+        exported.warnings.push(
+            "each rank has its own pod: NCCL uses neither shared memory nor NVLink between them; torchrun has one pod \
+             for each node"
+                .to_owned(),
+        );
+    }
+    Ok(exported)
+}
+
+/// Returns the JobSet whose pods run this container.
+fn resource(request: &ExportRequest<'_>, parts: &PodParts, shape: Shape, container: PodContainer) -> Resource<Spec> {
+    Resource {
         api_version: "jobset.x-k8s.io/v1alpha2",
         kind: "JobSet",
         metadata: Metadata { name: parts.name.clone() },
@@ -125,16 +139,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
                 },
             }],
         },
-    };
-    let mut exported = parts.document(request, &resource, "A JobSet of jobset.x-k8s.io/v1alpha2")?;
-    if by_rank && shape.gpus > 0 && shape.pods > 1 {
-        exported.warnings.push(
-            "each rank has its own pod: NCCL uses neither shared memory nor NVLink between them; torchrun has one pod \
-             for each node"
-                .to_owned(),
-        );
     }
-    Ok(exported)
 }
 
 /// Returns the host name of a pod.

@@ -164,13 +164,7 @@ pub struct GpuHealth {
 impl GpuHealth {
     /// Reads an element `gpu`.
     fn new(index: u32, gpu: &Element) -> GpuHealth {
-        // drivers before 525 have the readings of one power supply only
-        let watts = |keys: &[&str]| {
-            let of = |(section, key): (&str, &&str)| number(gpu.text(&format!("{section}/{key}")));
-            let sections = ["gpu_power_readings", "power_readings"].into_iter();
-            let all = sections.flat_map(|section| keys.iter().map(move |key| (section, key)));
-            all.fold(Reading::Absent, |found: Reading<f64>, key| found.or(of(key)))
-        };
+        let watts = |keys: &[&str]| watts(gpu, keys);
         let temperature: Reading<i64> = number(gpu.text("temperature/gpu_temp"));
         let limit: Reading<i64> = number(gpu.text("temperature/gpu_temp_slow_threshold"));
         let distance = match (temperature.known(), limit.known()) {
@@ -212,18 +206,8 @@ impl GpuHealth {
             ecc: switch(gpu.text("ecc_mode/current_ecc")),
             uncorrected_errors: uncorrected(gpu, "volatile"),
             lifetime_uncorrected_errors: uncorrected(gpu, "aggregate"),
-            repair_pending: any([
-                switch(gpu.text("retired_pages/pending_retirement")),
-                switch(gpu.text("retired_pages/pending_blacklist")),
-                switch(gpu.text("remapped_rows/remapped_row_pending")),
-                switch(gpu.text("ecc_errors/channel_repair_pending")),
-                switch(gpu.text("ecc_errors/tpc_repair_pending")),
-            ]),
-            repair_failed: any([
-                switch(gpu.text("remapped_rows/remapped_row_failure")),
-                switch(gpu.text("ecc_errors/unrepairable_memory")),
-                switch(gpu.text("ecc_errors/aggregate/sram_threshold_exceeded")),
-            ]),
+            repair_pending: repair_pending(gpu),
+            repair_failed: repair_failed(gpu),
             pcie_generation: number(gpu.text("pci/pci_gpu_link_info/pcie_gen/current_link_gen")),
             max_pcie_generation: number(gpu.text("pci/pci_gpu_link_info/pcie_gen/max_link_gen")),
             pcie_width: lanes("current_link_width"),
@@ -298,6 +282,35 @@ impl MachineHealth {
             message: printable(&root.text.split_whitespace().collect::<Vec<_>>().join(" ")),
         })
     }
+}
+
+/// Returns the first of these readings of a GPU's power that there is.
+fn watts(gpu: &Element, keys: &[&str]) -> Reading<f64> {
+    // drivers before 525 have the readings of one power supply only
+    let of = |(section, key): (&str, &&str)| number(gpu.text(&format!("{section}/{key}")));
+    let sections = ["gpu_power_readings", "power_readings"].into_iter();
+    let all = sections.flat_map(|section| keys.iter().map(move |key| (section, key)));
+    all.fold(Reading::Absent, |found: Reading<f64>, key| found.or(of(key)))
+}
+
+/// Returns whether its memory is repaired when it is reset.
+fn repair_pending(gpu: &Element) -> Reading<bool> {
+    any([
+        switch(gpu.text("retired_pages/pending_retirement")),
+        switch(gpu.text("retired_pages/pending_blacklist")),
+        switch(gpu.text("remapped_rows/remapped_row_pending")),
+        switch(gpu.text("ecc_errors/channel_repair_pending")),
+        switch(gpu.text("ecc_errors/tpc_repair_pending")),
+    ])
+}
+
+/// Returns whether its memory could not be repaired.
+fn repair_failed(gpu: &Element) -> Reading<bool> {
+    any([
+        switch(gpu.text("remapped_rows/remapped_row_failure")),
+        switch(gpu.text("ecc_errors/unrepairable_memory")),
+        switch(gpu.text("ecc_errors/aggregate/sram_threshold_exceeded")),
+    ])
 }
 
 /// Returns the state of the NVLink fabric: of one that has been set up, the first thing that is wrong with it.

@@ -13,7 +13,7 @@ use crate::model::fault::{Fault, as_text};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::is_job_id;
 use crate::model::launcher::{Controller, LauncherName};
-use crate::model::queue::QueueEntry;
+use crate::model::queue::{QueueEnd, QueueEntry};
 use crate::sync::commit::is_commit;
 use crate::text::argument::ProgramArgument;
 use crate::text::units::{LAST_SECOND, stamp};
@@ -327,50 +327,64 @@ fn begun(id: &str) -> Option<f64> {
     time.duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs_f64())
 }
 
+impl JobFiles {
+    /// Returns how the job ended by what its scheduler reports, if its launcher is gone.
+    fn queue_end(&self) -> Option<QueueEnd> {
+        self.queue.as_ref().filter(|_| self.container.is_none())?.end(self.started)
+    }
+
+    /// Returns the state of the job; `None` if the node of its launcher is not among those that answered.
+    fn state(&self, record: &Record, answered: &[&str], now: f64) -> Option<JobState> {
+        let needed = match &self.membership {
+            Some(membership) => membership.ranks().max(1),
+            None if self.attempts.is_empty() => record.placement.ranks(),
+            // a restarted job may have lost nodes
+            None => 1,
+        };
+        // one that has lost its nodes waits for others
+        let is_waiting = || self.queue.as_ref().is_some_and(QueueEntry::is_waiting);
+        let waits = record.scheduled.is_some_and(|job| !job.is_placed || is_waiting());
+        let is_seen = answered.contains(&record.placement.launcher());
+        match &self.result {
+            Some(Ok(result)) => Some(result.state()),
+            Some(Err(_)) => Some(JobState::Unreadable),
+            None if self.container.is_some() && waits => Some(JobState::Queued),
+            None if self.container.is_some() && self.started >= needed => Some(JobState::Running),
+            None if self.container.is_some() => Some(JobState::Starting),
+            None if record.scheduled.is_none_or(|scheduled| scheduled.is_own) && !is_seen => None,
+            None if let Some(end) = self.queue_end() => Some(end.state),
+            None if self.started == 0 && now - record.created < LAUNCH_WINDOW => Some(JobState::Starting),
+            None => Some(JobState::Lost),
+        }
+    }
+
+    /// Returns why a job in this state ended so, or what else is known of its end.
+    fn reason(&self, placement: &Placement, state: Option<JobState>) -> Option<String> {
+        match &self.result {
+            Some(Ok(result)) => {
+                let reason = result.reason(placement).or_else(|| lost_output(&result.lost));
+                reason.or_else(|| outside_in_short(&result.outside))
+            }
+            _ if let Some(end) = self.queue_end() => Some(end.fault.to_string()),
+            None if state == Some(JobState::Lost) => {
+                Some(format!("its launcher on {} is gone, and no result was recorded", placement.launcher()))
+            }
+            Some(Err(reason)) => Some(format!("its result cannot be read: {reason}")),
+            None => None,
+        }
+    }
+}
+
 fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64) -> Job {
-    let JobFiles { result, attempts, membership, started, container, queue, mut idle, .. } = files;
+    let state = files.state(&record, answered, now);
+    let reason = files.reason(&record.placement, state);
+    let JobFiles { result, attempts, membership, container, queue, mut idle, .. } = files;
+    let result = result.and_then(Result::ok);
     let kept = Some(Box::new(record.clone()));
     let placement = record.placement;
-    let ranks = placement.ranks();
-    let launcher = placement.launcher();
-    let needed = match &membership {
-        Some(membership) => membership.ranks().max(1),
-        None if attempts.is_empty() => ranks,
-        // a restarted job may have lost nodes
-        None => 1,
-    };
-    let end = queue.as_ref().filter(|_| container.is_none()).and_then(|queue| queue.end(started));
-    // one that has lost its nodes waits for others
-    let waits =
-        record.scheduled.is_some_and(|job| !job.is_placed || queue.as_ref().is_some_and(QueueEntry::is_waiting));
-    let unread = result.as_ref().and_then(|result| result.as_ref().err()).cloned();
-    let has_ended = result.is_some();
-    let result = result.and_then(Result::ok);
-    let state = match &result {
-        Some(result) => Some(result.state()),
-        None if has_ended => Some(JobState::Unreadable),
-        None if container.is_some() && waits => Some(JobState::Queued),
-        None if container.is_some() && started >= needed => Some(JobState::Running),
-        None if container.is_some() => Some(JobState::Starting),
-        None if record.scheduled.is_none_or(|scheduled| scheduled.is_own) && !answered.contains(&launcher) => None,
-        None if let Some(end) = &end => Some(end.state),
-        None if started == 0 && now - record.created < LAUNCH_WINDOW => Some(JobState::Starting),
-        None => Some(JobState::Lost),
-    };
     // a supervisor that was killed leaves its file
     idle.retain(|_| state == Some(JobState::Running));
     idle.sort_by_key(|idle| idle.rank);
-    let reason = match &result {
-        Some(result) => {
-            let reason = result.reason(&placement).or_else(|| lost_output(&result.lost));
-            reason.or_else(|| outside_in_short(&result.outside))
-        }
-        None if let Some(end) = end => Some(end.fault.to_string()),
-        None if state == Some(JobState::Lost) => {
-            Some(format!("its launcher on {launcher} is gone, and no result was recorded"))
-        }
-        None => unread.map(|reason| format!("its result cannot be read: {reason}")),
-    };
     Job {
         is_check: record.cwd.ends_with(&format!("/{id}")),
         port: record.port,
@@ -379,7 +393,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         name: record.name,
         operator: record.operator,
         state,
-        ranks,
+        ranks: placement.ranks(),
         launcher: Some(record.launcher),
         controller: record.controller,
         command: record.command,

@@ -83,9 +83,18 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now: f64, options: DrawOptions) 
         let is_faulty = fault.is_some();
         lines.push(Line::styled(node_row(node, fault, name + 5), if is_faulty { warning } else { Style::new() }));
     }
+    lines.resize(usize::from(area.height).saturating_sub(1), Line::default());
+    lines.push(Line::styled(footer(view, first, (shown.len(), nodes)), style(Style::new().fg(Color::DarkGray))));
+    for (y, line) in (0..area.height).zip(&lines) {
+        frame.buffer_mut().set_line(area.x, area.y + y, line, area.width);
+    }
+}
+
+/// Formats the last line: how to leave, and how many ranks and nodes are shown, from this rank on.
+fn footer(view: &View, first: usize, (ranks, nodes): (usize, usize)) -> String {
     let mut last = vec!["q: quit".to_owned()];
-    if view.ranks.len() > shown.len() {
-        last.push(format!("up, down: ranks {} to {} of {}", first + 1, first + shown.len(), view.ranks.len()));
+    if view.ranks.len() > ranks {
+        last.push(format!("up, down: ranks {} to {} of {}", first + 1, first + ranks, view.ranks.len()));
     }
     if view.nodes.len() > nodes {
         last.push(format!("{} more nodes", view.nodes.len() - nodes));
@@ -93,11 +102,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now: f64, options: DrawOptions) 
     if view.head.sample == 0 {
         last.push("no samples: sample_s was 0, or an earlier hvdctl started the job".to_owned());
     }
-    lines.resize(usize::from(area.height).saturating_sub(1), Line::default());
-    lines.push(Line::styled(last.join("   "), style(Style::new().fg(Color::DarkGray))));
-    for (y, line) in (0..area.height).zip(&lines) {
-        frame.buffer_mut().set_line(area.x, area.y + y, line, area.width);
-    }
+    last.join("   ")
 }
 
 /// Draws a text from a row on, and how to leave. Returns the first row that is shown.

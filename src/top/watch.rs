@@ -8,7 +8,7 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::operator::now;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
-use crate::event::{Event, Events};
+use crate::event::{Event, EventReceiver, Events};
 use crate::job::cleanup::JobNodes;
 use crate::job::follow::Follow;
 use crate::job::history::answering;
@@ -65,10 +65,10 @@ type Followed = (NodeLog, u64);
 /// # Errors
 /// If none of its nodes answers, and if the terminal is gone.
 pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -> Result<Option<JobState>, Error> {
-    let WatchedJob { target, fleet, list, job, grep } = watched;
+    let WatchedJob { list, job, .. } = watched;
     let nodes = answering(list, job)?;
     nodes.check_logs()?;
-    let (mut view, followed) = begin(list, job, &nodes, grep).await;
+    let (mut view, followed) = begin(list, job, &nodes, watched.grep.clone()).await;
     let (logs, offsets) = followed.into_iter().unzip();
     // what they say goes on the screen
     let (own_events, messages) = Events::channel();
@@ -83,15 +83,7 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
     };
     let (mut first, mut is_changed, mut drawn, mut state) = (0, true, Instant::now() - REFRESH, None);
     loop {
-        while let Ok(event) = messages.receive(Duration::ZERO) {
-            if let Event::Warning(message) = event {
-                match &screen {
-                    Some(_) => view.message = Some(message.to_string().lines().next().unwrap_or_default().to_owned()),
-                    None => events.warn(message),
-                }
-                is_changed = true;
-            }
-        }
+        is_changed |= pass_on(&messages, &mut view, screen.is_none().then_some(events));
         if let Some(screen) = screen.as_mut().filter(|_| drawn.elapsed() >= if is_changed { REST } else { REFRESH }) {
             first = first.min(last_first(&view, screen.height()));
             screen.draw(|frame| draw(frame, &view, now(), DrawOptions { has_colours, first }))?;
@@ -126,21 +118,44 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
                     is_reached = false;
                     continue;
                 }
-                let list = manage::list(target, fleet, &own_events).await?;
-                let job = list.jobs.iter().find(|other| other.id == job.id);
-                let reached = job.and_then(|job| job.state).unwrap_or(JobState::Lost);
+                let (reached, shown) = end_of(&watched, &own_events).await?;
                 state = Some(reached);
                 if screen.is_none() {
                     return Ok(state);
                 }
-                let reason = job.and_then(|job| job.reason.clone()).map_or_else(String::new, |why| format!(": {why}"));
-                view.end = Some(format!("{reached}{reason} (q: quit, hvdctl report shows all of it)"));
+                view.end = Some(shown);
                 is_changed = true;
             }
             () = follow.next(&mut take) => {}
             () = sleep_until(due), if has_screen => {}
         }
     }
+}
+
+/// Passes warnings on to `events` or, on a screen, to its line for messages. Returns whether there were any.
+fn pass_on(messages: &EventReceiver, view: &mut View, events: Option<&Events>) -> bool {
+    let mut is_any = false;
+    while let Ok(event) = messages.receive(Duration::ZERO) {
+        let Event::Warning(message) = event else { continue };
+        is_any = true;
+        match events {
+            Some(events) => events.warn(message),
+            None => view.message = Some(message.to_string().lines().next().unwrap_or_default().to_owned()),
+        }
+    }
+    is_any
+}
+
+/// Reads how a job has ended. Returns its state, and that with its reason for the screen.
+///
+/// # Errors
+/// If none of its nodes answers.
+async fn end_of(watched: &WatchedJob<'_>, events: &Events) -> Result<(JobState, String), Error> {
+    let list = manage::list(watched.target, watched.fleet, events).await?;
+    let job = list.jobs.iter().find(|other| other.id == watched.job.id);
+    let reached = job.and_then(|job| job.state).unwrap_or(JobState::Lost);
+    let reason = job.and_then(|job| job.reason.clone()).map_or_else(String::new, |why| format!(": {why}"));
+    Ok((reached, format!("{reached}{reason} (q: quit, hvdctl report shows all of it)")))
 }
 
 /// Reads what there is of a job. Returns it, and what is followed.

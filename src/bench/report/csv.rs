@@ -1,8 +1,9 @@
 //! Everything that `bench` has measured, as one table of comma-separated values.
 
-use super::BenchReport;
+use super::{BenchFormat, BenchReport};
 use crate::bench::collectives::{Collectives, word};
 use crate::bench::measurements::Direction;
+use crate::text::result::ResultText;
 
 /// A line is a transfer of a direction, or a collective with an array of one size. What does not apply to it is empty.
 const COLUMNS: [&str; 20] = [
@@ -28,11 +29,13 @@ const COLUMNS: [&str; 20] = [
     "ring_share",
 ];
 
-impl BenchReport<'_> {
-    /// Formats every transfer and every collective as a line; a direction that could not be measured has one too.
-    /// Bandwidths of collectives are in 10⁹ bytes a second, as in JSON.
-    pub fn csv(&self) -> String {
-        csv(&self.names(), &self.measured.directions, self.collectives())
+/// Every transfer and every collective as a line; a direction that could not be measured has one too. Bandwidths of
+/// collectives are in 10⁹ bytes a second, as in JSON.
+pub struct CsvFormat;
+
+impl BenchFormat for CsvFormat {
+    fn format(&self, report: &BenchReport<'_>) -> anyhow::Result<ResultText> {
+        Ok(csv(&report.names(), &report.measured.directions, report.collectives()).into())
     }
 }
 

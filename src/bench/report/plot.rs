@@ -1,10 +1,11 @@
 //! Plots of a benchmark as SVG: bus bandwidths over sizes, and the matrix of bandwidths between nodes. The colours
 //! differ for colour-blind people, too, and the background is white in a dark viewer.
 
-use super::BenchReport;
 use super::text::Best;
+use super::{BenchFormat, BenchReport};
 use crate::bench::collectives::{Collectives, Exchange};
 use crate::model::collective::{Collective, Dtype, format_size};
+use crate::text::result::ResultText;
 use plotters::coord::Shift;
 use plotters::element::DynElement;
 use plotters::prelude::*;
@@ -48,14 +49,14 @@ const SERIES: [(Collective, RGBColor); 5] = [
 /// brightness.
 const SCALE: [(u8, u8, u8); 5] = [(0, 34, 78), (67, 78, 108), (125, 124, 120), (188, 175, 111), (254, 232, 56)];
 
-impl BenchReport<'_> {
-    /// Draws what was measured.
-    ///
-    /// # Errors
-    /// None that is known: the drawing goes to memory.
-    pub fn svg(&self) -> anyhow::Result<String> {
-        let all = Best::of_each(&self.measured.directions);
-        svg(&self.names(), |from, to| all.get(&(from, to))?.bandwidth(), self.collectives())
+/// What was measured, drawn. No error is known: the drawing goes to memory.
+pub struct SvgFormat;
+
+impl BenchFormat for SvgFormat {
+    fn format(&self, report: &BenchReport<'_>) -> anyhow::Result<ResultText> {
+        let all = Best::of_each(&report.measured.directions);
+        let bandwidth = |from, to| all.get(&(from, to))?.bandwidth();
+        Ok(svg(&report.names(), bandwidth, report.collectives())?.into())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of what is shown of a benchmark.
 
 use super::compared::Compared;
+use super::text::TextFormat;
 use super::*;
 use crate::bench::collectives::Exchange;
 use crate::bench::measurements::tests::measured;
@@ -21,11 +22,11 @@ fn report<T>(measured: &Measurements, ranks: Option<&RankResults>, read: impl Fn
 }
 
 fn shown(measured: &Measurements) -> String {
-    report(measured, None, |report| report.text().to_string())
+    report(measured, None, |report| TextFormat.format(&report).unwrap().to_string())
 }
 
 fn shown_of(ranks: &RankResults) -> String {
-    report(&Measurements::default(), Some(ranks), |report| report.text().to_string())
+    report(&Measurements::default(), Some(ranks), |report| TextFormat.format(&report).unwrap().to_string())
 }
 
 fn document(report: BenchReport<'_>) -> Value {
@@ -78,7 +79,7 @@ fn what_is_too_slow_is_part_of_the_verdict() {
     let verdict = NetworkVerdict { measured: 2, ..NetworkVerdict::default() };
     let compared = Compared::new(Some(&baseline), &measured, None, Some(1_000_000_000));
     let result = BenchReport { measured: &measured, verdict: &verdict, ranks: None, compared: &compared };
-    let shown = result.text().to_string();
+    let shown = TextFormat.format(&result).unwrap().to_string();
     let last = "failed: node1 → node2 transfers only 2.00 Gb/s, 9.40 Gb/s in the baseline\n";
     assert!(shown.ends_with(last), "{shown}");
     assert!(shown.contains("note: bench.min_busbw is not checked: no collectives were measured\n"), "{shown}");

@@ -1,6 +1,6 @@
 //! A benchmark as text: tables, what was found, and the verdict.
 
-use super::BenchReport;
+use super::{BenchFormat, BenchReport};
 use crate::bench::measurements::{Direction, NodeEvidence};
 use crate::bench::ranks::RankResults;
 use crate::bench::report::heat_map::heat_map;
@@ -39,19 +39,23 @@ pub(super) enum SlowPart<'a> {
     Rank(&'a Straggler),
 }
 
-impl<'a> BenchReport<'a> {
-    /// Formats the tables, everything that was found, and the verdict last.
-    pub fn text(&self) -> ResultText {
-        let mut text = if self.measured.nodes.is_empty() { ResultText::default() } else { network_text(self) };
-        for part in [self.ranks.map(RankResults::text).unwrap_or_default(), self.findings_text().into()] {
+/// The tables, everything that was found, and the verdict last.
+pub struct TextFormat;
+
+impl BenchFormat for TextFormat {
+    fn format(&self, report: &BenchReport<'_>) -> anyhow::Result<ResultText> {
+        let mut text = if report.measured.nodes.is_empty() { ResultText::default() } else { network_text(report) };
+        for part in [report.ranks.map(RankResults::text).unwrap_or_default(), report.findings_text().into()] {
             if !text.is_empty() && !part.is_empty() {
                 text.push_str("\n");
             }
             text.push(part);
         }
-        text
+        Ok(text)
     }
+}
 
+impl<'a> BenchReport<'a> {
     /// Formats the notes, the findings if there are several, and the verdict.
     fn findings_text(&self) -> String {
         let notes = self.verdict.notes.iter().chain(&self.compared.notes);

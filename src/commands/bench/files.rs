@@ -1,6 +1,7 @@
 //! The files that `bench` reads and writes on the operator's machine. What is wrong with them is found before anything
 //! is measured.
 
+use crate::bench::report::{BenchFormat, BenchReport};
 use crate::bench::verdict::baseline::Baseline;
 use crate::cli;
 use crate::error::Error;
@@ -37,9 +38,9 @@ impl BenchFiles<'_> {
     ///
     /// # Errors
     /// Naming the file.
-    pub(super) fn write_plot(&self, svg: impl FnOnce() -> anyhow::Result<String>) -> Result<(), Error> {
+    pub(super) fn write_plot(&self, format: &dyn BenchFormat, report: &BenchReport<'_>) -> Result<(), Error> {
         let Some(file) = self.plot else { return Ok(()) };
-        draft_file::write(file, &svg()?, true)
+        draft_file::write(file, &format.format(report)?.to_string(), true)
     }
 }
 
@@ -93,6 +94,11 @@ fn read_baseline(file: &Path, nodes: &[String]) -> Result<Baseline, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::measurements::Measurements;
+    use crate::bench::report::compared::Compared;
+    use crate::bench::verdict::NetworkVerdict;
+    use crate::text::result::ResultText;
+    use anyhow::Context as _;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -128,14 +134,25 @@ mod tests {
     fn a_plot_replaces_another_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("x.svg");
+        let (measured, verdict, compared) = (Measurements::default(), NetworkVerdict::default(), Compared::default());
+        let report = BenchReport { measured: &measured, verdict: &verdict, ranks: None, compared: &compared };
         let files = BenchFiles { baseline: None, plot: Some(&file) };
         for text in ["one", "two"] {
-            files.write_plot(|| Ok(text.to_owned())).unwrap();
+            files.write_plot(&Given(Some(text)), &report).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
         }
-        assert!(files.write_plot(|| anyhow::bail!("no room")).is_err());
+        assert!(files.write_plot(&Given(None), &report).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        BenchFiles { baseline: None, plot: None }.write_plot(|| unreachable!("nothing is drawn")).unwrap();
+        BenchFiles { baseline: None, plot: None }.write_plot(&Given(None), &report).unwrap();
+    }
+
+    /// This text, or an error.
+    struct Given(Option<&'static str>);
+
+    impl BenchFormat for Given {
+        fn format(&self, _: &BenchReport<'_>) -> anyhow::Result<ResultText> {
+            self.0.map(ResultText::from).context("no room")
+        }
     }
 
     #[test]
