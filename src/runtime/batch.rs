@@ -1,5 +1,5 @@
 //! Batch jobs as the runtime: processes of the login that Slurm starts on the first node of an allocation. Labels,
-//! environment and output lie in the same directories as those of [`LoginProcesses`], which all nodes share. Slurm knows
+//! environment and output lie in the same directories as those of processes of the login, which all nodes share. Slurm knows
 //! whether they run.
 
 use super::container::{ContainerState, ContainerSummary};

@@ -214,7 +214,8 @@ pub struct DirectoryContents<'a> {
 /// Writes a job's directory on a node.
 ///
 /// # Errors
-/// As [`create`].
+/// With the node's message, or of kind [`ErrorKind::JobExists`] if another job has the directory; or if a file cannot be
+/// written as JSON.
 pub async fn write(cluster: &Cluster, member: &Member, contents: DirectoryContents<'_>) -> Result<(), NodeError> {
     let DirectoryContents { record, launcher, environment, is_shared, others } = contents;
     let jobs_dir = &cluster.jobs_dir;

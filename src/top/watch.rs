@@ -96,14 +96,8 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
             is_changed = true;
             sample.into_iter().filter(|_| !has_screen).for_each(|sample| events.send(Event::Usage(sample)));
         };
-        let keys = async {
-            match screen.as_mut() {
-                Some(screen) => screen.keys.recv().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            key = keys => match key {
+            key = typed(screen.as_mut()) => match key {
                 Some(TypedKey::Quit) | None => return Ok(state),
                 Some(key) => {
                     let page = screen.as_ref().map_or(1, |screen| usize::from(screen.height()) / 2);
@@ -129,6 +123,14 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
             () = follow.next(&mut take) => {}
             () = sleep_until(due), if has_screen => {}
         }
+    }
+}
+
+/// Waits for a key, without a screen for ever. Returns `None` if the terminal is gone.
+async fn typed(screen: Option<&mut Screen>) -> Option<TypedKey> {
+    match screen {
+        Some(screen) => screen.keys.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -49,7 +49,7 @@ const SERIES: [(Collective, RGBColor); 5] = [
 /// brightness.
 const SCALE: [(u8, u8, u8); 5] = [(0, 34, 78), (67, 78, 108), (125, 124, 120), (188, 175, 111), (254, 232, 56)];
 
-/// What was measured, drawn. No error is known: the drawing goes to memory.
+/// A drawing of the measurements. No error is known: the drawing goes to memory.
 pub struct SvgFormat;
 
 impl BenchFormat for SvgFormat {
