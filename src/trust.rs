@@ -22,7 +22,7 @@ const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
-/// A way in which somebody else can change a file, or a path component above it.
+/// A way in which another user can change a file, or a path component above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     /// By owning it.

@@ -1,4 +1,4 @@
-//! The root cause of a job's failure: the rank by which it failed, and how. `record/result.rs` finds it.
+//! The root cause of a job's failure: the rank by which it failed, and how. `diagnosis/root_cause.rs` finds it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@
 //! ([`queue`], `hvdctl slurm up`) chooses among nodes that hvdctl prepares. A site's Slurm ([`slurm`], the table
 //! `[slurm]`) chooses nodes that hvdctl does not know.
 //!
-//! A [`Scheduler`] makes the [`Plan`] of a job. Whichever scheduler it is for, a plan is asked the same questions: would it
+//! A [`Scheduler`] makes the [`Plan`] of a job. A plan is asked the same questions under each: would it
 //! work ([`Plan::check`]), what would be done ([`Plan::show`]), do it ([`Plan::submit`]), and how it ends
 //! ([`Plan::follow`], which also ends it at a signal). Only this room knows the commands of Slurm.
 

@@ -1,4 +1,4 @@
-//! The plan of a job, whoever chooses its nodes.
+//! The plan of a job under any scheduler.
 
 use super::Scheduler;
 use super::follow::{follow, in_queue};

@@ -1,4 +1,4 @@
-"""What a user of a machine can do with all that appears there: `mallory.py SETTINGS`, a JSON object. Tries until the
+"""The attempts of a user of a machine on all that appears there: `mallory.py SETTINGS`, a JSON object. Tries until the
 file `stop` appears, for `limit` seconds at most, and prints each thing that succeeds once, as "RIGHT WHAT". With
 `user`, it runs as root: root finds what there is, in directories that the user cannot list, too, and a child without
 privileges tries it. Without `user`, the program tries as it is. Nothing is changed, no byte is sent, and no lock is

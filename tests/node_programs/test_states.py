@@ -667,7 +667,7 @@ class Queue(unittest.TestCase):
         self.assertEqual(self.after(up("RUNNING"), up("RUNNING")), ("Waiting", [[(queue.PLACE,)]] * 2))
 
     def test_a_job_that_leaves_the_queue_ends_for_the_reason_that_slurm_has(self):
-        observed = [up("PENDING"), up(missing=queue.MISSING), up(missing=GONE), queue.Told("TIMEOUT", "a reason"),
+        observed = [up("PENDING"), up(missing=queue.MISSING), up(missing=GONE), queue.Reported("TIMEOUT", "a reason"),
                     ANSWERED]
         state, actions = self.after(*observed)
         self.assertEqual((state, actions), ("Begun", [[], [], [(queue.INQUIRE,)],
@@ -676,7 +676,7 @@ class Queue(unittest.TestCase):
         self.assertEqual(self.after(*[up("COMPLETING")] * 9), ("Waiting", [[]] * 9))
 
     def test_a_job_that_slurm_has_lost_or_never_had_is_submitted(self):
-        state, actions = self.after(up(missing=GONE), queue.Told("", ""), up(missing=1), up("PENDING"))
+        state, actions = self.after(up(missing=GONE), queue.Reported("", ""), up(missing=1), up("PENDING"))
         self.assertEqual((state, actions), ("Waiting", [[(queue.INQUIRE,)], [(queue.SUBMIT,)], [], []]))
         late = queue.UNSUBMITTED + 8
         observed = [up(now=now, missing=GONE, is_submitted=False) for now in (7, late - 1, late)]
@@ -686,8 +686,8 @@ class Queue(unittest.TestCase):
 
     def test_a_launcher_is_asked_once_when_its_nodes_are_lost(self):
         for lost in (up("COMPLETING"), up("FAILED"), up(missing=GONE)):
-            for told, state in (("TIMEOUT", "TIMEOUT"), ("", queue.NODE_FAIL)):
-                found = self.after(lost, lost, queue.Told(told, ""), lost, lost, state=queue.Begun())
+            for end, state in (("TIMEOUT", "TIMEOUT"), ("", queue.NODE_FAIL)):
+                found = self.after(lost, lost, queue.Reported(end, ""), lost, lost, state=queue.Begun())
                 self.assertEqual(found, ("Asked", [[(queue.INQUIRE,)]] * 2 + [[(queue.END_LAUNCHER, state)], [], []]))
         self.assertEqual(self.after(up(missing=queue.MISSING), state=queue.Begun()), ("Begun", [[]]))
         # it has lost a node
@@ -730,7 +730,7 @@ class Queue(unittest.TestCase):
         observed = [up(slurm, missing=GONE * (slurm is None)) for slurm in slurms]
         observed += [down(slurm, GONE * (slurm is None), exists) for slurm in slurms for exists in (True, False)]
         # what follows an action
-        follow = {queue.PLACE: ANSWERED, queue.ANSWER: ANSWERED, queue.INQUIRE: queue.Told("CANCELLED", "")}
+        follow = {queue.PLACE: ANSWERED, queue.ANSWER: ANSWERED, queue.INQUIRE: queue.Reported("CANCELLED", "")}
 
         def perform(state, observation):
             state, actions = queue.decide(state, observation)

@@ -64,8 +64,8 @@ def number(text):
 
 
 def has_hardware(interface, depth=4):
-    """Whether an interface is a device, or is made of such: a pair of virtual interfaces claims 10 Gb/s at any
-    speed."""
+    """Returns whether an interface is a device, or is made of devices: a pair of virtual interfaces claims 10 Gb/s at
+    any speed."""
     directory = "/sys/class/net/" + interface
     try:
         entries = os.listdir(directory)

@@ -250,7 +250,7 @@ def launch(program):
     # a kernel that is restarted hangs up, and the guard below ends the ranks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     send_changes(description)
-    # as the launcher of a job: without the user's variables, which it would write into the command line of ssh, but for
+    # as the launcher of a job: without the user's variables, which it would write into the command line of ssh, except
     # those that it reads
     reads = tuple(description["reads"])
     env = {name: value for name, value in here["environment"].items() if value is not None
@@ -424,7 +424,7 @@ def send_changes(description):
 
 
 def receive():
-    """Unpacks files into the project's directory, but for those in whose place ranks of this node have written
+    """Unpacks files into the project's directory, except those in whose place ranks of this node have written
     something, which is printed."""
     os.chdir(load(RANK)["cwd"])
     since, received, kept = os.stat(os.path.join(HERE, RANK)).st_mtime, known(RECEIVED), []

@@ -7,7 +7,7 @@ import signal
 import sys
 
 # `-m jupyterlab`, but modules are not looked for in the project, where a file may be named like one of Python's, nor
-# beside this file
+# next to this file
 sys.path[:] = [path for path in sys.path if path and path != os.path.dirname(os.path.abspath(__file__))]
 
 

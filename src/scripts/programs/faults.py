@@ -1,5 +1,5 @@
-"""What other than a rank ends a job, as result.json has it: a kind with its facts. model/fault.rs has the same kinds,
-and makes the sentence for people."""
+"""The faults other than a rank's that end a job, as in result.json: a kind with its facts. model/fault.rs has the same
+kinds, and makes the sentence for people."""
 
 
 def fault(kind, **facts):

@@ -59,8 +59,8 @@ def parse(text, shape):
 
 
 def fits(value, shape):
-    """Whether a value has a shape: `[SHAPE]` is a list of such values, `{NAME: SHAPE}` an object whose fields have
-    these shapes, and a function decides itself. A field that is missing is None."""
+    """Returns whether a value has a shape: `[SHAPE]` is a list of such values, `{NAME: SHAPE}` an object whose fields
+    have these shapes, and a function decides itself. A field that is missing is None."""
     if isinstance(shape, dict):
         return isinstance(value, dict) and all(fits(value.get(name), one) for name, one in shape.items())
     if isinstance(shape, list):

@@ -147,9 +147,9 @@ class Lines:
 
 
 class LastStates(Lines):
-    """The same, but of a progress bar only its newest state, once a second. A state is text that the next one
-    overwrites, because it ends with a carriage return or the cursor has moved up to its row. A row's last text is never
-    left out: a terminal would still show it."""
+    """Frames of lines in which a progress bar has only its newest state, once a second. A state is text that the next
+    one overwrites, because it ends with a carriage return or the cursor has moved up to its row. A row's last text is
+    never left out: a terminal would still show it."""
 
     def __init__(self, log, kind, see=None):
         super().__init__(log, kind, see)

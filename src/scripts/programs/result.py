@@ -1,4 +1,4 @@
-"""The end of a job, as result.json has it (record/result.rs). This is the only program that writes the file; hvdctl
+"""The end of a job, as result.json has it (model/job_result.rs). This is the only program that writes the file; hvdctl
 itself writes one where no program did."""
 import json
 import time

@@ -1,5 +1,5 @@
-"""What `hvdctl bench` runs on every rank: the speed of its device, and collective operations whose results are known.
-`hvdctl verify --full` runs the operations alone. JSON lines on standard output (`RankLine` in
+"""The program of `hvdctl bench` on every rank: the speed of its device, and collective operations whose results are
+known. `hvdctl verify --full` runs the operations alone. JSON lines on standard output (`RankLine` in
 src/bench/verdict/answers.rs). The first argument says as JSON what is measured: `sizes` in bytes; whether `all` of them
 are measured, or those that the time allows; `budget` in seconds; whether it is `quick`, and measures other operations
 than allreduce in one type. The other arguments are the modules over which the ranks may communicate (backends.py)."""
@@ -148,8 +148,8 @@ def say(kind, value):
 
 
 class Session:
-    """What the ranks do together. They do the same in the same order: whatever a clock or one rank decides, rank 0
-    decides for all."""
+    """The operations of the ranks together. They do the same in the same order: whatever a clock or one rank decides,
+    rank 0 decides for all."""
 
     def __init__(self, backend):
         self.backend, self.reported, self.failures = backend, 0, {}

@@ -1,5 +1,5 @@
-"""What `hvdctl verify` runs on every rank: a real initialization, a sum over all ranks whose result is known, and what
-this rank sees of its machine and where it runs there (place.py). One JSON line on standard output. With `--full`
+"""The program of `hvdctl verify` on every rank: a real initialization, a sum over all ranks whose result is known, and
+what this rank sees of its machine and where it runs there (place.py). One JSON line on standard output. With `--full`
 collective operations of every type follow, whose results are known, and with `--busbw` the bandwidth of allreduce
 (collectives.py). The other arguments are the modules over which the ranks may communicate (backends.py)."""
 import json

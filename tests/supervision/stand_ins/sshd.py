@@ -3,7 +3,7 @@
 
 As with OpenSSH each session has a process of its own, whose child is the command's shell in a session (setsid(2)) of
 its own. Its standard input and output are one socket pair, its standard error another. The exit code goes to the client
-at once, but the session lasts until nobody holds these streams any more. When the client has gone, the session's
+at once, but the session lasts until no process holds these streams any more. When the client has gone, the session's
 process goes too: the command is sent no signal, its streams are closed at the other end, and its parent is the main
 process from then on."""
 import os

@@ -1,8 +1,8 @@
 #!/run/cluster/bin/python3 -IS
 """Stands in for torchrun: the agent of one node (torch/distributed/elastic/agent/server/local_elastic_agent.py) with
 the static rendezvous. It starts the ranks of its node, whose streams are its own. When one fails, the others of the
-node get SIGTERM and 30 s later SIGKILL, and its exit code is 1. Other nodes' agents are not told. SIGTERM ends it in
-the same way.
+node get SIGTERM and 30 s later SIGKILL, and its exit code is 1. Other nodes' agents do not learn of it. SIGTERM ends it
+in the same way.
 
 The ranks in HOROVOD_STAND_IN_LEAVES_OUT sleep in place of what they were to run."""
 import os

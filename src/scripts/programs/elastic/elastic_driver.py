@@ -46,8 +46,8 @@ def available():
 
 
 class Assignment:
-    """What the job supervisor reads: which process has which rank, whether ranks wait for new ones, whether they use
-    `hvd.elastic.run`, and why Horovod ends the job."""
+    """The state that the job supervisor reads: which process has which rank, whether ranks wait for new ones, whether
+    they use `hvd.elastic.run`, and why Horovod ends the job."""
 
     def __init__(self):
         self.lock, self.is_written = threading.Lock(), True

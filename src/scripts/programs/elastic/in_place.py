@@ -20,7 +20,7 @@ HOSTS, ASSIGNMENT, WORLD = "available_hosts", "assignment.json", "world.json"
 
 
 def are_ranks(ranks):
-    """Whether a value has the ranks of each address that has any."""
+    """Returns whether a value lists the ranks of each address that has any."""
     return isinstance(ranks, dict) and files.fits(list(ranks.values()), [[files.is_count]]) and all(ranks.values())
 
 
@@ -55,7 +55,7 @@ class Driver:
         self.write_hosts()
 
     def keeps_ranks(self):
-        """Whether the program lets its ranks be kept: it has called the function that `hvd.elastic.run` has
+        """Returns whether the program lets its ranks be kept: it has called the function that `hvd.elastic.run` has
         returned."""
         return bool(self.assignment and self.assignment["registered"])
 

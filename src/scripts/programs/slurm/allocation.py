@@ -164,7 +164,7 @@ def ask(argv):
 
 
 def state_of(fields, nodes, restarted):
-    """The same by the fields of a job, the states of its nodes, and how often it was started again when this program
+    """The state of a job by its fields, the states of its nodes, and the number of its restarts when this program
     began."""
     now = fields.get("JobState", "")
     if fields.get("Restarts", restarted) != restarted:

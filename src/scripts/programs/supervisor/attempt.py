@@ -140,8 +140,8 @@ class StartCheck:
 
 
 class Launcher:
-    """What starts the ranks: one process for all nodes, or one on each. Its `code` is the exit code of the first that
-    failed, else 0 when all have ended, and None until then."""
+    """The processes that start the ranks: one process for all nodes, or one on each. Its `code` is the exit code of the
+    first that failed, else 0 when all have ended, and None until then."""
 
     def __init__(self, launch, log, children, nodes):
         self.launch, self.children, self.nodes = launch, children, nodes

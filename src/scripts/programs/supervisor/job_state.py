@@ -1,4 +1,4 @@
-"""What the job supervisor does about its job, as a state machine: an observation comes in, a new state and actions come
+"""The decisions of the job supervisor as a state machine: an observation comes in, a new state and actions come
 out. It knows no clock, no process and no node; job_supervisor.py makes the observations and performs the actions. Times
 are in seconds by one clock. A launcher may start ranks as often as it likes: only what ends an attempt is decided
 here."""
@@ -14,7 +14,7 @@ PREEMPTED, NODE_LOST = signal.SIGRTMIN, signal.SIGRTMIN + 1
 FAULTS = {BY_ENGINE: faults.CONTAINER_STOPPED, TIME_LIMIT: faults.TIME_LIMIT, PREEMPTED: faults.PREEMPTED,
           NODE_LOST: faults.NODE_FAILED}
 
-# What the nodes of a job are to Slurm.
+# The hold of Slurm on the nodes of a job.
 OUTSIDE = "outside"  # no allocation, or one whose end hvdctl itself has requested
 HELD = "held"  # an allocation
 TAKEN = "taken"  # an allocation that Slurm takes away
@@ -38,7 +38,7 @@ Elastic = collections.namedtuple("Elastic", "min_ranks timeout")
 
 # The states. `failures`: of attempts so far; `result`: of the last attempt.
 Running = collections.namedtuple("Running", "failures")
-# What is left of the attempt is ended. `fault`: as in faults.py; `may_restart`: whether there may be another attempt.
+# The rest of the attempt is being ended. `fault`: as in faults.py; `may_restart`: whether there may be another attempt.
 Ending = collections.namedtuple("Ending", "failures why fault changed may_restart")
 Pausing = collections.namedtuple("Pausing", "failures result until")
 # The nodes of an elastic job are chosen. `waits`: whether there were too few.
@@ -97,9 +97,9 @@ def grace_period(signals, changed, limits):
 
 
 def succeeded(result, ranks):
-    """Whether an attempt needs no other one, as record/result.rs decides it. A launcher's exit code alone does not say
-    so: mpirun of Open MPI 5 ends with 0 when it has lost a node, and a horovodrun that is ended because a rank has
-    failed may, too."""
+    """Returns whether an attempt needs no other one, by the rule of diagnosis/root_cause.rs. A launcher's exit code
+    alone does not say so: mpirun of Open MPI 5 ends with 0 when it has lost a node, and a horovodrun that is ended
+    because a rank has failed may, too."""
     codes = [one["code"] for one in result["exits"]]
     return result["launcher"] == 0 and len(codes) == ranks > 0 and not any(codes)
 
@@ -226,7 +226,7 @@ RULES = {
 
 
 def depends_on_slurm(allocation, signals):
-    """Whether Slurm may be the reason when a job is asked to end, or ranks have failed."""
+    """Returns whether Slurm may be the reason when a job is asked to end, or ranks have failed."""
     return allocation == HELD and signals[:1] != [TIME_LIMIT]
 
 

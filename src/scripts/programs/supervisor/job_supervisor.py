@@ -249,8 +249,8 @@ class JobSupervisor:
                 check.missing.pop(place["node"], None)
 
     def replaces(self, node, reason):
-        """Whether the job goes on in place when ranks of a node have failed: not if it has failed too often and is the
-        launcher's, which the driver always uses, or if there are too few ranks without it."""
+        """Returns whether the job goes on in place when ranks of a node have failed: not if it has failed too often and
+        is the launcher's, which the driver always uses, or if there are too few ranks without it."""
         driver = self.attempt.driver
         if not self.attempt.keeps_ranks():
             return False

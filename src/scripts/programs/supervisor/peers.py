@@ -51,8 +51,8 @@ def connections(numbers):
 
 
 def is_other(here, there):
-    """Whether a connection may lead to another rank, given the own ends of all: not to another process of this rank, or
-    to the web."""
+    """Returns whether a connection may lead to another rank, given the own ends of all: not to another process of this
+    rank, or to the web."""
     return there not in here and not (there[1] in WEB and there[0].is_global)
 
 

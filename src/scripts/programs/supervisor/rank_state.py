@@ -1,4 +1,4 @@
-"""What the supervisor of one rank does about its program, as a state machine: an observation comes in, a new state and
+"""The decisions of the supervisor of one rank as a state machine: an observation comes in, a new state and
 actions come out. It knows no clock, no process and no node; rank_supervisor.py makes the observations and performs the
 actions. Times are in seconds by one clock. A state belongs to one start of a program, not to a job or to a rank's
 number."""

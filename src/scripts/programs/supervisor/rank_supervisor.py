@@ -116,7 +116,7 @@ def first_limit(limits):
 
 
 class World:
-    """What the job supervisor says about this rank while its launcher keeps it although nodes leave and join
+    """The job supervisor's answers about this rank while its launcher keeps it although nodes leave and join
     (in_place.py)."""
 
     def __init__(self, local_rank):
@@ -145,7 +145,7 @@ def describe_exit(code, asked, oom):
 
 
 class HangReports:
-    """What the launcher's library says about ranks that keep the others waiting, when it gives up: on the standard
+    """The reports of the launcher's library on ranks that keep the others waiting, when it gives up: on the standard
     error of the rank that coordinates, or of those that wait for the others to begin. launcher.json has the
     patterns."""
 
@@ -207,8 +207,8 @@ class Program:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def has_ended(self):
-        """Whether it has ended. Leaves its exit code to `Popen`, which a signal handler may interrupt just after it
-        collected that."""
+        """Returns whether it has ended. Leaves its exit code to `Popen`, which a signal handler may interrupt just
+        after it collected that."""
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
@@ -233,8 +233,8 @@ class Program:
         self.background.update(pid for pid in started if processes.ignores(pid, signal.SIGINT))
 
     def awaited_by_shell(self):
-        """What a shell waits for before it runs a trap, each with its start time. It asks its programs in the
-        background itself. One that reads from a pipe is not asked: what writes there may still have something to
+        """The processes for which a shell waits before it runs a trap, each with its start time. It asks its programs
+        in the background itself. One that reads from a pipe is not asked: what writes there may still have something to
         say."""
         started = processes.children_of_shell(self.pid)
         found = [pid for pid in started if pid not in self.background and not processes.ignores(pid, signal.SIGINT)]
@@ -273,9 +273,9 @@ def read_some(file):
 
 
 class LauncherWatch:
-    """Whether the launcher is still there. A peer that closed its end of our standard output shows as an error on it,
-    and that of the shim as an end. If a daemon of the launcher is in between, it loses the session of sshd that started
-    it. `lost`: whether it has; `orphan`: that daemon."""
+    """A watch on whether the launcher is still there. A peer that closed its end of our standard output shows as an
+    error on it, and that of the shim as an end. If a daemon of the launcher is in between, it loses the session of sshd
+    that started it. `lost`: whether it has; `orphan`: that daemon."""
 
     def __init__(self, shim, gone, daemons):
         self.shim, self.daemons = shim, [name.encode() for name in daemons]

@@ -64,7 +64,7 @@ def encoded(words):
 
 
 class Usage:
-    """What a rank's processes have used until now: seconds of processors, bytes of memory, bytes read from and written
+    """The usage of a rank's processes until now: seconds of processors, bytes of memory, bytes read from and written
     to disks."""
 
     def __init__(self, pid):
@@ -89,7 +89,7 @@ class Usage:
 
 
 class NodeUsage:
-    """The same of the whole node, and bytes that its network interface and InfiniBand adapters have received and
+    """The usage of the whole node, and bytes that its network interface and InfiniBand adapters have received and
     sent."""
 
     def __init__(self, interface):

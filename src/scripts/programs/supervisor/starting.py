@@ -1,4 +1,4 @@
-"""What is known of the program of a rank before its start, and why it cannot be started, as far as its file shows that:
+"""The program of a rank before its start, and why it cannot be started, as far as its file shows that:
 the kernel's words name the program for what is wrong with its first line. model/start_fault.rs has the same faults, and
 makes the sentence for people."""
 import contextlib

@@ -122,8 +122,9 @@ def encoded(words):
 
 
 class Waiting:
-    """Whether a rank has been without progress for `limit` seconds (0: never). `log` gets the frames; the file
-    `idle.RANK` in the job's directory exists while it waits, so that others see it (job/list.sh, node/facts.sh)."""
+    """A watch on whether a rank has been without progress for `limit` seconds (0: never). `log` gets the frames; the
+    file `idle.RANK` in the job's directory exists while it waits, so that others see it (job/list.sh,
+    node/facts.sh)."""
 
     def __init__(self, log, limit):
         self.log, self.limit = log, limit

@@ -74,7 +74,7 @@ def clock_offset(child):
 
 
 class Report:
-    """What the nodes reported at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset;
+    """The reports of the nodes at the end of an attempt: for each the result of reap.py with `ahead`, its clock offset;
     for those that did not answer, the error instead; and the files outside the mounts, if there is no other attempt."""
 
     def __init__(self):

@@ -146,7 +146,7 @@ class Agent:
         return job.answer({"shares": shares})
 
     def inquire(self, job):
-        return queue_state.Told(*end(job))
+        return queue_state.Reported(*end(job))
 
     def submit(self, job):
         print("job %s: submitting it" % job.id, file=sys.stderr, flush=True)
@@ -191,8 +191,8 @@ def end(job):
 
 
 def end_of(shown, id):
-    """The same by what scontrol shows of a job. While its nodes are given back, that is COMPLETING, and the reason says
-    why."""
+    """How Slurm has ended a job and why, by what scontrol shows of it. While its nodes are given back, that is
+    COMPLETING, and the reason says why."""
     name = re.search(r"\bJobName=(\S+)", shown)
     if not name or not name.group(1).endswith("." + id):
         return "", ""  # a slurmctld that has lost its state gives numbers again

@@ -1,4 +1,4 @@
-"""What the agent does about a job of the cluster's queue, as a state machine: an observation comes in, a new state
+"""The decisions of the agent on a job of the cluster's queue as a state machine: an observation comes in, a new state
 and actions come out. It knows no clock, no engine, no Slurm and no file; agent.py makes the observations and performs
 the actions. Times are in seconds by one clock. An action that fails changes no state: the next round asks for it
 again."""
@@ -27,16 +27,17 @@ Up = collections.namedtuple("Up", "now slurm missing is_submitted")
 # Its launcher does not run. `exists`: whether its container is there; `may_come`: whether hvdctl may still be about to
 # start it.
 Down = collections.namedtuple("Down", "slurm missing exists has_result may_come")
-Told = collections.namedtuple("Told", "end why")  # how Slurm has ended it, and why; empty if Slurm does not know it
+# how Slurm has ended it, and why; empty if Slurm does not know it
+Reported = collections.namedtuple("Reported", "end why")
 Answered = collections.namedtuple("Answered", "")  # its launcher has its answer
 
 # The actions, which are performed in this order: each a name with its arguments.
 START = "start"  # start its launcher
 # place its ranks on the nodes that Slurm has given it, and let its launcher go on; is followed by Answered
 PLACE = "place"
-INQUIRE = "inquire"  # ask Slurm how it has ended the job; is followed by Told
+INQUIRE = "inquire"  # ask Slurm how it has ended the job; is followed by Reported
 SUBMIT = "submit"  # submit it again; is followed by Answered if Slurm refuses it
-ANSWER = "answer"  # end its launcher, which waits; arguments as in Told; is followed by Answered
+ANSWER = "answer"  # end its launcher, which waits; arguments as in Reported; is followed by Answered
 END_LAUNCHER = "end launcher"  # end its launcher; argument: the state in which Slurm has ended the allocation
 SIGNAL = "signal"  # signal what waits in the allocation
 CANCEL = "cancel"  # cancel the job in Slurm
@@ -45,7 +46,7 @@ FORGET = "forget"  # remove what hvdctl has described of it
 
 
 def has_waited(state):
-    """Whether its launcher has no answer yet."""
+    """Returns whether its launcher has no answer yet."""
     return isinstance(state, (Prepared, Waiting))
 
 
@@ -102,7 +103,7 @@ def await_launcher(state, observed):
 
 
 def can_start(observed):
-    """Whether the machine was started again while its launcher waited."""
+    """Returns whether the machine was started again while its launcher waited."""
     return bool(observed.exists and not observed.has_result and observed.slurm)
 
 
@@ -140,10 +141,10 @@ RULES = {
     (Prepared, Down): await_launcher,
     (Waiting, Up): wait,
     (Waiting, Down): start_again,
-    (Waiting, Told): end_wait,
+    (Waiting, Reported): end_wait,
     (Waiting, Answered): begin,
     (Begun, Up): check_nodes,
-    (Begun, Told): end_launcher,
+    (Begun, Reported): end_launcher,
     (Begun, Down): end_allocation,
     (Asked, Up): keep_from_queue,
     (Asked, Down): end_allocation,

@@ -1,6 +1,6 @@
-"""What collectives.py uses of MPI. `MPI_FAULT` makes operations wrong on one rank: `OPERATION KIND`, with commas
-between several, where KIND is `result` (the rank changes what it received), `missing` (it contributes zeros), `swapped`
-(its parts are in another order), or `refused` (it fails)."""
+"""The part of MPI that collectives.py uses. `MPI_FAULT` makes operations wrong on one rank: `OPERATION KIND`, with
+commas between several, where KIND is `result` (the rank changes what it received), `missing` (it contributes zeros),
+`swapped` (its parts are in another order), or `refused` (it fails)."""
 import os
 import pickle
 import socket
