@@ -194,6 +194,23 @@ class Agent(Directory):
         self.look("COMPLETING", "a,b")
         self.assertEqual((self.read("deallocated"), len(self.engine.signals)), ("CANCELLED", 1))
 
+    def test_a_launcher_is_asked_again_only_if_the_engine_did_not_take_the_signal(self):
+        self.look("RUNNING", "a,b", is_up=True)
+        take = self.engine.signal
+
+        def refuse(*_):
+            raise agent.EngineError("500: cannot kill container")
+
+        self.engine.signal = refuse
+        self.look("COMPLETING", "a,b")
+        self.engine.signal = take
+        # ranks keep the reason from being written
+        os.remove(os.path.join(self.jobs, ID, "deallocated"))
+        os.mkdir(os.path.join(self.jobs, ID, "deallocated"))
+        for _ in range(3):
+            self.look("COMPLETING", "a,b")
+        self.assertEqual(self.engine.signals, [("hmaster-" + ID, "SIGTERM")])
+
     def test_a_job_that_was_cancelled_in_the_queue_knows_it(self):
         self.look("PENDING", is_up=True)
         self.look()

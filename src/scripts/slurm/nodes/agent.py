@@ -126,11 +126,16 @@ class Agent:
                    queue_state.END_LAUNCHER: self.end_launcher, queue_state.SIGNAL: self.signal,
                    queue_state.CANCEL: self.cancel, queue_state.RECORD_REMOVAL: Job.record_removal,
                    queue_state.FORGET: Job.forget}
-        job.state, actions = queue_state.decide(job.state, observed)
-        for action, *arguments in actions:
-            follows = perform[action](job, *arguments)
-            if follows is not None:
-                self.decide(job, follows)
+        before = job.state
+        job.state, actions = queue_state.decide(before, observed)
+        try:
+            for action, *arguments in actions:
+                follows = perform[action](job, *arguments)
+                if follows is not None:
+                    self.decide(job, follows)
+        except FAILURES:
+            job.state = before
+            raise
 
     def start(self, job):
         self.engine.start(job.description["master"])
@@ -166,9 +171,10 @@ class Agent:
     def end_launcher(self, job, state):
         try:
             job.put("deallocated", state)
-        finally:
+        except OSError as error:
             # ranks may keep that file from being written
-            self.engine.signal(job.description["master"], "SIGTERM")
+            print("job %s: %s" % (job.id, error), file=sys.stderr, flush=True)
+        self.engine.signal(job.description["master"], "SIGTERM")
 
     def signal(self, job):
         queued.ask("scancel", "--batch", "--signal=USR1", job.entry["number"])
