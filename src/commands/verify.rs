@@ -44,7 +44,10 @@ pub async fn run(options: Verify, context: &Context) -> Result<Outcome, Error> {
         observed.map(|observed| (observed.member.node.clone(), observed.facts.clone())).collect();
     let verdict = VerifyVerdict::new(&nodes, plan.options().bind, scope, measured);
     verdict.notes.iter().for_each(|note| context.events.note(note));
-    record(context, verdict.recorded.clone()).await;
+    // nodes that hvdctl does not know have no ledger
+    if plan.known().is_some() {
+        record(context, verdict.recorded.clone()).await;
+    }
     Ok(show(scope, plan.options().controller, verdict))
 }
 

@@ -131,7 +131,8 @@ pub async fn abandon(job: &JobNodes<'_>, error: &Error, result: JobResult, event
     let silent = job.clean_up_on(own, events).await;
     // if its directory was not even created there is nothing to write to
     let launcher = &job.launcher.node.name;
-    if is_own(launcher) && !silent.contains(launcher) {
+    // what shares a directory may be cleaned up only with the scheduler, which may be what does not answer
+    if is_own(launcher) && (job.shares_directory || !silent.contains(launcher)) {
         let _ = job.stored_result(&result).await;
     }
 }
