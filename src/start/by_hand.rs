@@ -1,7 +1,8 @@
 //! How a program in a running job starts ranks of its own on all slots of the job: `notebook.json`, which
 //! `scripts/notebook/notebook.py` reads.
 
-use super::plan::{HostAssignment, JobPlan, RENDEZVOUS_PORTS, rendezvous_port};
+use super::hosts::{HostAssignment, RENDEZVOUS_PORTS, rendezvous_port};
+use super::plan::JobPlan;
 use crate::error::Error;
 use crate::inventory::{Controller, LauncherName};
 use crate::launch::description::{ByHand, ByHandCommand, ByHandNode, LaunchHost, Position};

@@ -1,7 +1,8 @@
 //! The job's directory on a node, `JOBS/ID`: the record, the environment of the ranks, and the programs that supervise
 //! them.
 
-use super::plan::{HostAssignment, JobPlan, Workers};
+use super::hosts::HostAssignment;
+use super::plan::{JobPlan, Workers};
 use super::request::{JobOptions, JobProgram};
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};

@@ -1,6 +1,7 @@
 //! Facts on the image and the ranks that the running workers give before anything is uploaded.
 
-use super::plan::{HostAssignment, JobPlan};
+use super::hosts::HostAssignment;
+use super::plan::JobPlan;
 use crate::cluster::each_node::each_node;
 use crate::cluster::observation::{ObservedNode, RuntimeState};
 use crate::diagnosis::launchers::OPEN_MPI;

@@ -4,7 +4,7 @@
 //! the job's directory. Only then does it pass the node to the job supervisor, which lets it take part.
 
 use super::directory::{self, File, SPEED};
-use super::plan::{HostAssignment, add_gpus, endpoint, job_node, wrong_name};
+use super::hosts::{HostAssignment, add_gpus, endpoint, job_node, wrong_name};
 use super::prepare::ensure_worker;
 use crate::cluster::cancellation::Cancellation;
 use crate::cluster::each_node::for_each_node;

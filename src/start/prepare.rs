@@ -1,7 +1,8 @@
 //! Prepares the nodes for a job: its directory, the project and the workers.
 
+use super::hosts::{HostAssignment, JobHosts};
 use super::imports;
-use super::plan::{HostAssignment, JobHosts, JobPlan, Workers};
+use super::plan::{JobPlan, Workers};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::observation::ObservedNode;
 use crate::error::{Error, ErrorKind, NodeError};

@@ -1,0 +1,216 @@
+//! The nodes that take part in a job: which they are, how ranks reach each other there, and with which environment.
+
+use super::request::JobOptions;
+use crate::cluster::observation::{self, ObservedNode};
+use crate::cluster::target::Target;
+use crate::error::{Error, NodeError};
+use crate::grade::speed::{JobNode, speeds};
+use crate::inventory::Inventory;
+use crate::launch::description::LaunchHost;
+use crate::launch::env_file::environment;
+use crate::launch::placement::Placement;
+use crate::launch::{self, Launcher};
+use crate::node::network::{self, CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES, Endpoint};
+use crate::secret::Secret;
+use std::collections::BTreeMap;
+
+/// Where the search for ports for the ranks begins: PyTorch's own choice.
+const FIRST_PORT: u16 = 29500;
+
+/// How far above [`FIRST_PORT`] the search for ports begins for such jobs.
+pub(super) const RENDEZVOUS_PORTS: u64 = 3_000;
+
+/// One node's share of a job.
+#[derive(Clone)]
+pub struct HostAssignment {
+    /// The node.
+    pub observed: ObservedNode,
+    /// Its address and interface.
+    pub endpoint: Endpoint,
+    /// How many ranks it has.
+    pub ranks: u32,
+    /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`environment`].
+    pub environment: BTreeMap<String, Secret>,
+    /// The measured speed of the node, relative to the fastest one with ranks.
+    pub speed: f64,
+}
+
+impl HostAssignment {
+    /// Returns what the launcher and the job supervisor know of it.
+    pub(super) fn launch_host(&self) -> LaunchHost<'_> {
+        LaunchHost { node: self.observed.name(), address: self.endpoint.address, ranks: self.ranks }
+    }
+}
+
+/// The nodes that take part in a job.
+pub struct JobHosts {
+    /// That of the launcher. Its ranks, if it has any, run in `hmaster`.
+    pub launcher: HostAssignment,
+    /// The others, in the order of their ranks, which run in workers.
+    pub others: Vec<HostAssignment>,
+}
+
+impl JobHosts {
+    /// Returns all of them, that of the launcher first.
+    pub fn all(&self) -> impl Iterator<Item = &HostAssignment> {
+        std::iter::once(&self.launcher).chain(&self.others)
+    }
+
+    /// Compares the speeds of all of them.
+    pub(super) fn compare_speeds(&mut self) {
+        let nodes: Vec<_> = self.all().map(|host| job_node(&host.observed, host.ranks > 0)).collect();
+        let speeds = speeds(&nodes);
+        let hosts = std::iter::once(&mut self.launcher).chain(&mut self.others);
+        hosts.zip(speeds).for_each(|(host, speed)| host.speed = speed);
+    }
+
+    /// Returns the network interface by which this launcher's ranks reach each other.
+    pub(super) fn interface(&self, launcher: &Launcher) -> Result<String, Error> {
+        let endpoints: Vec<_> = self.all().map(|host| (host.observed.name(), &host.endpoint)).collect();
+        launcher.shared_interface(&endpoints)
+    }
+
+    /// Adds the operator's variables to the ranks' environment.
+    pub(super) fn add_variables(&mut self, given: &BTreeMap<String, Secret>, launcher: &Launcher) -> Result<(), Error> {
+        let hosts = std::iter::once(&mut self.launcher).chain(&mut self.others);
+        hosts.for_each(|host| host.environment.extend(given.clone()));
+        launcher.check_variables(self.all().flat_map(|host| host.environment.keys()).map(String::as_str))
+    }
+
+    /// Returns what was observed of each.
+    pub fn observed(&self) -> impl Iterator<Item = &ObservedNode> {
+        self.all().map(|host| &host.observed)
+    }
+}
+
+/// Returns a node as its speed is compared.
+pub(super) fn job_node(observed: &ObservedNode, has_ranks: bool) -> JobNode<'_> {
+    JobNode { node: &observed.member.node, facts: &observed.facts, has_ranks }
+}
+
+/// Splits the nodes into those that take part, each with its endpoint, and the others. `may_grow`: other nodes may join
+/// later, and have to reach a job that begins on one.
+pub(super) fn assign(
+    target: &Target,
+    placement: &Placement,
+    nodes: Vec<ObservedNode>,
+    may_grow: bool,
+    options: &JobOptions,
+) -> Result<(JobHosts, Vec<ObservedNode>), Error> {
+    let alone = placement.shares.len() == 1;
+    let (mut hosts, mut others, mut failed, mut env_files) =
+        (Vec::new(), Vec::new(), Vec::new(), options.env_files.clone());
+    for observed in nodes {
+        let Some(share) = placement.shares.iter().find(|s| s.node == observed.name()) else {
+            // the master may have been observed only because it might launch
+            let is_selected = target.selected.iter().any(|selected| selected == observed.name());
+            others.extend(Some(observed).filter(|observed| is_selected && observed.facts.drained.is_none()));
+            continue;
+        };
+        let endpoint = match alone {
+            true => Ok(reachable(&observed).filter(|_| may_grow).unwrap_or_else(network::alone)),
+            false => endpoint(&target.inventory, &observed),
+        };
+        match endpoint {
+            Ok(endpoint) => {
+                let mut environment = environment(&observed.member.node, &mut env_files)?;
+                add_gpus(&mut environment, &observed, &share.gpus, &options.env);
+                if share.unallocated {
+                    // all GPUs may be those of other jobs
+                    environment.insert(CUDA_VISIBLE_DEVICES.to_owned(), Secret::plain(""));
+                }
+                hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, environment, speed: 1.0 });
+            }
+            Err(error) => failed.push(error),
+        }
+    }
+    if !failed.is_empty() {
+        return Err(Error::Nodes { failed, done: 0 });
+    }
+    let launches = |host: &HostAssignment| host.observed.name() == placement.launcher();
+    let launcher = hosts.iter().position(launches).map(|position| hosts.remove(position));
+    let launcher = launcher.ok_or_else(|| Error::Local(format!("{} was not observed", placement.launcher())))?;
+    Ok((JobHosts { launcher, others: hosts }, others))
+}
+
+/// Adds the variables by which CUDA programs find the GPUs of a job on a node. `allocated`: their UUIDs; empty for all.
+/// `given`: the operator's own variables.
+pub(super) fn add_gpus(
+    environment: &mut BTreeMap<String, Secret>,
+    observed: &ObservedNode,
+    allocated: &[String],
+    given: &BTreeMap<String, Secret>,
+) {
+    let order = given.get(CUDA_DEVICE_ORDER).or(environment.get(CUDA_DEVICE_ORDER)).map(Secret::expose);
+    let sees_all = observed.runtime.engine.shows_all_gpus();
+    for (name, value) in network::gpu_variables(&observed.member.node, &observed.facts, allocated, order, sees_all) {
+        // what is not allocated to others may be chosen in the inventory
+        if !allocated.is_empty() || !environment.contains_key(name) {
+            environment.insert(name.to_owned(), Secret::plain(value));
+        }
+    }
+}
+
+/// Returns a node's endpoint in its cluster, which a launcher can use.
+pub(super) fn endpoint(inventory: &Inventory, observed: &ObservedNode) -> Result<Endpoint, NodeError> {
+    let endpoint = observation::place(inventory, observed)?;
+    launch::check_address(endpoint.address).map_err(|cause| observation::no_place(observed.name(), cause))?;
+    Ok(endpoint)
+}
+
+/// Returns the place at which other nodes would reach the master, if it has one.
+fn reachable(observed: &ObservedNode) -> Option<Endpoint> {
+    let endpoint = network::endpoint(&observed.member.node, &observed.facts).ok()?;
+    (observed.member.node.master && launch::check_address(endpoint.address).is_ok()).then_some(endpoint)
+}
+
+/// Returns the error of a node to whose host name ranks would connect although it does not lead there.
+pub(super) fn wrong_name(observed: &ObservedNode, endpoint: &Endpoint) -> Option<NodeError> {
+    let (found, address) = (observed.facts.own_address.as_ref()?, endpoint.address.to_string());
+    if *found == address {
+        return None;
+    }
+    let leads = if found.is_empty() { "no address" } else { found };
+    let cause = format!("its host name {} resolves to {leads} there instead of {address}", observed.facts.hostname);
+    let hint = "Gloo connects Horovod's ranks by that name: use --controller mpi, --launcher torchrun or env, or let root \
+                correct /etc/hosts of the node";
+    Some(NodeError::failed(observed.name(), "run ranks with Horovod's Gloo", cause).hint(hint))
+}
+
+/// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of
+/// them. The search begins `after` so many.
+pub(super) fn rendezvous_port(hosts: &JobHosts, after: u16) -> Result<u16, Error> {
+    let most = hosts.all().map(|host| host.ranks).max().unwrap_or_default().max(1);
+    free_ports(most, FIRST_PORT + after, |port| {
+        hosts.observed().any(|observed| observed.facts.network.ports.contains(&port))
+    })
+    .ok_or_else(|| {
+        Error::check(
+            format!("no {most} consecutive ports from {FIRST_PORT} up are free on all nodes of the job"),
+            "end programs that listen on them (on the nodes: ss -ltnp)",
+        )
+    })
+}
+
+/// Returns the first of so many free ports in a row.
+fn free_ports(count: u32, from: u16, is_taken: impl Fn(u16) -> bool) -> Option<u16> {
+    let are_free = |first: &u16| {
+        let last = u16::try_from(u32::from(*first) + count - 1);
+        last.is_ok_and(|last| !(*first..=last).any(&is_taken))
+    };
+    (from..=u16::MAX).find(are_free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_skipped() {
+        assert_eq!(free_ports(1, FIRST_PORT, |_| false), Some(29500));
+        assert_eq!(free_ports(1, FIRST_PORT, |port| port == 29500), Some(29501));
+        assert_eq!(free_ports(4, FIRST_PORT, |port| [29501, 29504].contains(&port)), Some(29505));
+        assert_eq!(free_ports(4, FIRST_PORT, |port| port < 65532), Some(65532));
+        assert_eq!(free_ports(5, FIRST_PORT, |port| port < 65532), None);
+    }
+}
