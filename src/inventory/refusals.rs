@@ -1,7 +1,8 @@
 //! The values of single fields that are refused, with the place and the words of the message, and odd ones that are
 //! not.
 
-use super::{Faults, Gpus, Inventory, Pool, names};
+use super::{Faults, Gpus, Inventory, LauncherName, Pool, names};
+use clap::ValueEnum as _;
 use std::path::{Path, PathBuf};
 
 fn parse(text: &str) -> Result<Inventory, Faults> {
@@ -525,5 +526,15 @@ fn images_that_docker_takes() {
                 .image,
             image
         );
+    }
+}
+
+#[test]
+fn an_inventory_can_name_every_launcher() {
+    for launcher in LauncherName::value_variants() {
+        let of_cluster = format!("[cluster]\nname = 'lab'\nlauncher = '{launcher}'\n[[node]]\nhost = 'a'\n");
+        assert_eq!(parse(&of_cluster).is_ok(), *launcher != LauncherName::Srun, "{launcher}");
+        let of_slurm = format!("[cluster]\nname = 'lab'\n[slurm]\nlauncher = '{launcher}'\n");
+        assert!(parse(&of_slurm).is_ok(), "{launcher}");
     }
 }
