@@ -134,6 +134,9 @@ pub struct NodeError {
     pub message: String,
     /// The next steps.
     pub hints: Vec<String>,
+    /// Set if no key let the operator in, so that a password may install one (`keys push --first-login`).
+    #[serde(skip)]
+    pub takes_first_login: bool,
 }
 
 impl NodeError {
@@ -141,7 +144,8 @@ impl NodeError {
     pub fn failed(node: &str, operation: &str, message: impl fmt::Display) -> NodeError {
         let message = message.to_string().trim().to_owned();
         let hints = if is_out_of_files(&message) { vec![MORE_FILES.to_owned()] } else { Vec::new() };
-        NodeError { node: node.into(), kind: ErrorKind::Failed, operation: operation.into(), message, hints }
+        let (node, operation) = (node.into(), operation.into());
+        NodeError { node, kind: ErrorKind::Failed, operation, message, hints, takes_first_login: false }
     }
 
     /// A node without a session.

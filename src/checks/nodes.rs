@@ -77,9 +77,9 @@ fn own_name(view: &NodeView<'_>, details: &Details) -> Option<Finding> {
 /// Finds that a node does not have the GPUs that the inventory promises, or that they are not known.
 pub fn has_gpus(node: &Node, facts: &Facts) -> Option<Finding> {
     let error = |message: String| Finding::new(Error, Check::Gpus, &node.name, message);
-    if let Some(message) = network::gpu_failure(node, facts) {
+    if let Some(failed) = network::gpu_failure(node, facts) {
         let why = "its GPUs are not known, so no job can start there; a program on the node finds no GPU";
-        return Some(error(format!("nvidia-smi failed: {message}")).explain(why, gpus::hint(message)));
+        return Some(error(format!("nvidia-smi failed: {failed}")).explain(why, gpus::hint(failed)));
     }
     if let Some(missing) = network::missing_gpus(node, facts) {
         let hint = "run `nvidia-smi` on the node, or set `gpus` to what it lists";

@@ -213,7 +213,7 @@ fn data(views: &[NodeView<'_>]) -> Vec<Finding> {
 /// GPUs that the CDI files of a node with Podman do not describe.
 fn cdi(view: &NodeView<'_>) -> Option<Finding> {
     let (node, facts) = (view.node, view.facts);
-    if network::gpu_failure(node, facts).or(network::missing_gpus(node, facts).as_deref()).is_some() {
+    if network::gpu_failure(node, facts).is_some() || network::missing_gpus(node, facts).is_some() {
         return None;
     }
     let (message, hint) = facts.cdi.as_ref()?.fault(&network::gpu_request(node, facts), &facts.gpus)?;

@@ -126,10 +126,10 @@ pub fn no_place(node: &str, cause: String) -> NodeError {
 /// # Errors
 /// If it does not, or `nvidia-smi` failed there.
 pub fn check_gpus(node: &Node, facts: &Facts) -> Result<(), NodeError> {
-    if let Some(message) = network::gpu_failure(node, facts) {
-        return Err(NodeError::failed(&node.name, "list the GPUs", format!("nvidia-smi failed: {message}"))
+    if let Some(failed) = network::gpu_failure(node, facts) {
+        return Err(NodeError::failed(&node.name, "list the GPUs", format!("nvidia-smi failed: {failed}"))
             .kind(ErrorKind::NvidiaSmiFailed)
-            .hint(gpus::hint(message)));
+            .hint(gpus::hint(failed)));
     }
     match network::missing_gpus(node, facts) {
         None => Ok(()),

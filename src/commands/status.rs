@@ -104,7 +104,7 @@ fn entry(
         differs: Vec::new(),
         image: None,
         gpus: failure.is_none().then(|| facts.gpus.clone()),
-        nvidia_smi: failure.map(str::to_owned),
+        nvidia_smi: failure.map(ToString::to_string),
         slots: network::slots(&member.node, &facts),
         jobs: plan::running_jobs(&cluster.name, &facts, &[]),
         idle: idle_ranks(&name, &facts),

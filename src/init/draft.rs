@@ -120,7 +120,7 @@ impl Probe {
             _ => {}
         }
         match &self.facts.nvidia_smi {
-            NvidiaSmi::Failed(message) => add(format!("nvidia-smi failed: {message}"), gpus::hint(message)),
+            NvidiaSmi::Failed(failed) => add(format!("nvidia-smi failed: {failed}"), gpus::hint(failed)),
             NvidiaSmi::Listed if GpuDevice::of(&self.facts.gpus).is_empty() => {
                 let hint = "run `nvidia-smi -L` there, then set `gpus`";
                 add("nvidia-smi is installed and lists no GPU that programs can use".into(), hint);

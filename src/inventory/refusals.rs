@@ -1,7 +1,7 @@
 //! The values of single fields that are refused, with the place and the words of the message, and odd ones that are
 //! not.
 
-use super::{Faults, Gpus, Inventory, LauncherName, Pool, names};
+use super::{EngineChoice, Faults, Gpus, Inventory, LauncherName, Pool, RuntimeChoice, names};
 use clap::ValueEnum as _;
 use std::path::{Path, PathBuf};
 
@@ -536,5 +536,27 @@ fn an_inventory_can_name_every_launcher() {
         assert_eq!(parse(&of_cluster).is_ok(), *launcher != LauncherName::Srun, "{launcher}");
         let of_slurm = format!("[cluster]\nname = 'lab'\n[slurm]\nlauncher = '{launcher}'\n");
         assert!(parse(&of_slurm).is_ok(), "{launcher}");
+    }
+}
+
+/// The names that serde knows for a type, as it says of a wrong one.
+fn variants<T: serde::de::DeserializeOwned>() -> Vec<String> {
+    let said = serde_json::from_str::<T>("\"\"").map(drop).unwrap_err().to_string();
+    said.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_inventory_can_name_every_engine_and_runtime() {
+    let (engines, runtimes) = (variants::<EngineChoice>(), variants::<RuntimeChoice>());
+    assert!(engines.contains(&"podman".into()) && runtimes.contains(&"process".into()), "{engines:?}, {runtimes:?}");
+    for engine in engines {
+        let of_node =
+            format!("[cluster]\nname = 'lab'\nengine = '{engine}'\n[[node]]\nhost = 'a'\nengine = '{engine}'\n");
+        assert!(parse(&of_node).is_ok(), "{engine}");
+    }
+    // a table selects Slurm
+    for runtime in runtimes.into_iter().filter(|runtime| runtime != "slurm") {
+        let of_cluster = format!("[cluster]\nname = 'lab'\nruntime = '{runtime}'\n[[node]]\nhost = 'a'\n");
+        assert!(parse(&of_cluster).is_ok(), "{runtime}");
     }
 }

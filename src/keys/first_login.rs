@@ -10,7 +10,7 @@ use crate::inventory::Node;
 use crate::terminal;
 use crate::text::failure::{self, Ssh};
 use crate::transport::node::{RunAs, Script};
-use crate::transport::ssh::{Control, is_refused};
+use crate::transport::ssh::Control;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -37,7 +37,7 @@ pub async fn install(target: &Target, fleet: &Fleet, events: &Events) -> Result<
         log_in(target, fleet).await?
     };
     let tried = target.nodes().into_iter().zip(tried).filter_map(|(node, result)| Some((node, result.err()?)));
-    let (refused, failed): (Vec<_>, Vec<_>) = tried.partition(|(_, error)| is_refused(&error.message));
+    let (refused, failed): (Vec<_>, Vec<_>) = tried.partition(|(_, error)| error.takes_first_login);
     if !failed.is_empty() {
         return Err(unreached(failed.into_iter().map(|(_, error)| error).collect()));
     }

@@ -2,6 +2,7 @@
 //! `launcher.json` for the rank supervisors, `notebook.json` for launches by hand. Files of earlier builds have the same
 //! fields.
 
+use super::{LaunchRequest, Launcher};
 use crate::node::names::HostEntry;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -131,13 +132,9 @@ pub struct LaunchDescription<'a> {
     pub launcher: Vec<Argument>,
     /// The variables of every rank, if no launcher sets them.
     pub variables: BTreeMap<&'static str, Argument>,
-    /// The files that the launcher reads on its node, by their names in the job's directory. They are written for each
-    /// attempt.
-    pub files: BTreeMap<&'static str, Argument>,
-    /// Prefixes of the ranks' variables that the launcher gets too.
-    pub reads: &'static [&'static str],
-    /// Patterns for the names of the variables that the launcher gets of the environment of its node; none: all.
-    pub inherits: Option<&'static [&'static str]>,
+    /// The surroundings of the launcher.
+    #[serde(flatten)]
+    pub surroundings: Surroundings<Argument>,
     /// The node of the launcher.
     #[serde(flatten)]
     pub first: LaunchHost<'a>,
@@ -155,8 +152,6 @@ pub struct LaunchDescription<'a> {
     pub queued: bool,
     /// Set if the workers belong to this job and are removed with it.
     pub own_workers: bool,
-    /// Port of their sshd.
-    pub port: u16,
     /// Seconds between SIGTERM and SIGKILL if the end is requested.
     pub grace: u64,
     /// Seconds for all ranks to start.
@@ -165,6 +160,35 @@ pub struct LaunchDescription<'a> {
     pub restart_pause: u64,
     /// Seconds between keep-alive probes of the connections to the workers.
     pub keep_alive: u64,
+}
+
+/// The surroundings of a launcher, whether the job supervisor or a cell of a notebook starts it (`node_launcher.py`).
+/// `T`: a text, or one that is filled in for each attempt.
+#[derive(Debug, Clone, Serialize)]
+pub struct Surroundings<T> {
+    /// The files that it reads on its node, by their names in the job's directory.
+    pub files: BTreeMap<&'static str, T>,
+    /// Prefixes of the ranks' variables that it gets too.
+    pub reads: &'static [&'static str],
+    /// Patterns for the names of the variables that it gets of the environment of its node, or of the cell; none: all.
+    pub inherits: Option<&'static [&'static str]>,
+    /// The port of the workers' sshd.
+    pub port: u16,
+}
+
+impl Surroundings<Argument> {
+    /// Returns those of a launcher that starts this.
+    pub fn of(launcher: &Launcher, request: &LaunchRequest<'_>, port: u16) -> Surroundings<Argument> {
+        let files = (launcher.files)(request).into_iter().collect();
+        Surroundings { files, reads: launcher.reads, inherits: launcher.inherits, port }
+    }
+
+    /// Fills in what depends on the nodes.
+    pub fn at(self, position: &Position<'_>) -> Surroundings<String> {
+        let Surroundings { files, reads, inherits, port } = self;
+        let files = files.into_iter().map(|(name, text)| (name, position.text(&text))).collect();
+        Surroundings { files, reads, inherits, port }
+    }
 }
 
 /// The limits of an elastic job, whose nodes may leave and join (`membership.py`).
@@ -234,20 +258,15 @@ impl fmt::Display for RankDescription {
 pub struct ByHand<'a> {
     /// The nodes in rank order, that of the launcher first.
     pub nodes: Vec<ByHandNode<'a>>,
-    /// The port of the workers' sshd.
-    pub port: u16,
+    /// The surroundings of the launcher.
+    #[serde(flatten)]
+    pub surroundings: Surroundings<String>,
     /// The processes that are started.
     pub commands: Vec<ByHandCommand>,
     /// The environment of the launcher.
     pub environment: BTreeMap<&'static str, String>,
-    /// As [`LaunchDescription::files`].
-    pub files: BTreeMap<&'static str, String>,
     /// The variables that tell a program which rank of the job it is.
     pub remove: Vec<&'static str>,
-    /// As [`LaunchDescription::reads`].
-    pub reads: &'static [&'static str],
-    /// As [`LaunchDescription::inherits`], of the environment of the cell.
-    pub inherits: Option<&'static [&'static str]>,
     /// As [`RankDescription::local_rank`].
     pub local_rank: &'static [&'static str],
 }

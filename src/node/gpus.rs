@@ -13,8 +13,23 @@ pub(crate) const INFO_ROM: i32 = 14;
 /// The exit code of `timeout`, which limits it.
 const TIMED_OUT: i32 = 124;
 
-/// The message of an `nvidia-smi` that was not waited for any longer.
-pub const NO_ANSWER: &str = "no answer within 20 s";
+/// A failed call of `nvidia-smi`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GpuQueryFailure {
+    /// It was not waited for any longer (`nvidia_smi.sh`).
+    NoAnswer,
+    /// It ended with this message, or exit code.
+    Said(String),
+}
+
+impl fmt::Display for GpuQueryFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GpuQueryFailure::NoAnswer => "no answer within 20 s",
+            GpuQueryFailure::Said(message) => message,
+        })
+    }
+}
 
 /// A GPU as `nvidia-smi -L` lists it: `GPU 0: NVIDIA H200 (UUID: GPU-…)`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -97,8 +112,8 @@ pub enum NvidiaSmi {
     Missing,
     /// It has listed all GPUs.
     Listed,
-    /// It failed, with its own message: the GPUs are not known.
-    Failed(String),
+    /// It failed: the GPUs are not known.
+    Failed(GpuQueryFailure),
 }
 
 /// Reads the lines of `src/scripts/node/gpus.sh`. If `nvidia-smi` failed, the GPUs are those that it listed all the
@@ -140,8 +155,12 @@ pub fn list<'a>(lines: impl Iterator<Item = &'a str>) -> (Vec<Gpu>, Option<&'a s
     (gpus, message)
 }
 
-/// Returns the next step where `nvidia-smi` failed with this message.
-pub fn hint(message: &str) -> &'static str {
+/// Returns the next step where `nvidia-smi` failed.
+pub fn hint(failed: &GpuQueryFailure) -> &'static str {
+    let GpuQueryFailure::Said(message) = failed else {
+        return "if it is slow, run `sudo nvidia-smi -pm 1` on the node; if it hangs, see `sudo dmesg` there, and reboot \
+                the node";
+    };
     match failure::nvidia_smi(message) {
         Some(failure::NvidiaSmiFailure::DriverMismatch) => {
             "the driver was updated and the old one is still loaded: reboot the node, or unload and load its modules"
@@ -155,21 +174,17 @@ pub fn hint(message: &str) -> &'static str {
         Some(failure::NvidiaSmiFailure::LostGpu) => {
             "a GPU does not answer its driver: see `sudo dmesg` on the node for Xid errors, and reboot it"
         }
-        None if message == NO_ANSWER => {
-            "if it is slow, run `sudo nvidia-smi -pm 1` on the node; if it hangs, see `sudo dmesg` there, and reboot \
-             the node"
-        }
         None => "run `nvidia-smi` on the node, and see `sudo dmesg` there; without GPUs set `gpus = 0`",
     }
 }
 
 /// Returns why a call of `nvidia-smi` failed, given its exit code if it ended, and its message if it wrote one.
-pub(crate) fn failure(code: Option<i32>, message: Option<&str>) -> Option<String> {
+pub(crate) fn failure(code: Option<i32>, message: Option<&str>) -> Option<GpuQueryFailure> {
     match (code, message) {
-        (None | Some(TIMED_OUT), _) => Some(NO_ANSWER.to_owned()),
-        (_, Some(message)) => Some(message.trim().to_owned()),
+        (None | Some(TIMED_OUT), _) => Some(GpuQueryFailure::NoAnswer),
+        (_, Some(message)) => Some(GpuQueryFailure::Said(message.trim().to_owned())),
         (Some(0), None) => None,
-        (Some(code), None) => Some(format!("exit code {code}")),
+        (Some(code), None) => Some(GpuQueryFailure::Said(format!("exit code {code}"))),
     }
 }
 
@@ -274,10 +289,10 @@ mod tests {
                 "MIG 3g.20gb     Device  0: (UUID: MIG-c6d4)",
             ),
         ] {
-            assert_eq!(answer(&lines, code).0, NvidiaSmi::Failed(expected.into()), "{lines}");
+            assert_eq!(answer(&lines, code).0, NvidiaSmi::Failed(GpuQueryFailure::Said(expected.into())), "{lines}");
         }
         let hung = "nvidia-smi yes\nmig exit 0\n";
-        assert_eq!(read(hung).0, NvidiaSmi::Failed("no answer within 20 s".into()), "it could not be killed");
+        assert_eq!(read(hung).0, NvidiaSmi::Failed(GpuQueryFailure::NoAnswer), "it could not be killed");
         // it has listed everything
         let warns = format!("{two}gpu WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n");
         assert_eq!(answer(&warns, 14).0, NvidiaSmi::Listed);
@@ -298,8 +313,11 @@ mod tests {
         let unknown = "mig Field \"mig.mode.current\" is not a valid field to query.\nmig \nmig exit 2\n";
         assert_eq!(mig(unknown).0, NvidiaSmi::Listed);
         assert_eq!(uuids(&mig(unknown).1), "MIG-c6d4 MIG-cba6 GPU-5d5b");
-        assert_eq!(mig("mig Unknown Error\nmig exit 255\n").0, NvidiaSmi::Failed("Unknown Error".into()));
-        assert_eq!(mig("").0, NvidiaSmi::Failed("no answer within 20 s".into()));
+        assert_eq!(
+            mig("mig Unknown Error\nmig exit 255\n").0,
+            NvidiaSmi::Failed(GpuQueryFailure::Said("Unknown Error".into()))
+        );
+        assert_eq!(mig("").0, NvidiaSmi::Failed(GpuQueryFailure::NoAnswer));
         // the memory of a GPU, which not all have of their own, and that of one that is lost
         let read = |memory: &str| mig(&format!("mig 0, Enabled, {memory}\nmig 1, [N/A], 81920\nmig exit 0\n"));
         for (text, memory) in

@@ -2,7 +2,7 @@
 
 use crate::inventory::{Gpus, Inventory, Node};
 use crate::node::facts::Facts;
-use crate::node::gpus::{GpuDevice, GpuRequest, NvidiaSmi};
+use crate::node::gpus::{GpuDevice, GpuQueryFailure, GpuRequest, NvidiaSmi};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The variable that says how CUDA numbers GPUs.
@@ -194,10 +194,10 @@ pub fn may_use_gpus(node: &Node, facts: &Facts) -> bool {
     facts.nvidia_smi != NvidiaSmi::Missing && node.gpus != Gpus::Count(0)
 }
 
-/// The message of `nvidia-smi`, if it failed on a node that is to have GPUs, so that these are not known.
-pub fn gpu_failure<'a>(node: &Node, facts: &'a Facts) -> Option<&'a str> {
+/// The failure of `nvidia-smi` on a node that is to have GPUs, so that these are not known.
+pub fn gpu_failure<'a>(node: &Node, facts: &'a Facts) -> Option<&'a GpuQueryFailure> {
     match &facts.nvidia_smi {
-        NvidiaSmi::Failed(message) if node.gpus != Gpus::Count(0) => Some(message),
+        NvidiaSmi::Failed(failed) if node.gpus != Gpus::Count(0) => Some(failed),
         _ => None,
     }
 }
@@ -431,7 +431,7 @@ mod tests {
         for gpus in [Gpus::Auto, Gpus::All] {
             assert_eq!(
                 (slots(&node(gpus.clone()), &failed), gpu_failure(&node(gpus), &failed)),
-                (0, Some("No devices were found"))
+                (0, Some(&GpuQueryFailure::Said("No devices were found".into())))
             );
         }
         assert_eq!(slots(&Node { slots: Some(2), ..Node::default() }, &failed), 2);

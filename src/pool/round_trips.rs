@@ -12,8 +12,8 @@ const SCRIPT: &str = include_str!("../scripts/pool/round_trips.sh");
 const UNTRIED: &str = "?";
 const PROGRAM: &str = include_str!("../scripts/pool/round_trips.py");
 
-/// The message that the script prints on a node without Python.
-pub const NO_PYTHON: &str = "there is no python3";
+/// The exit code of the script on a node without Python.
+pub const NO_PYTHON: i32 = 127;
 
 /// The number of measurements by this machine, and the time that it waits each time; as in the program of the nodes.
 const TRIES: usize = 2;

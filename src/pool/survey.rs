@@ -5,7 +5,7 @@ use crate::cluster::each_node::for_each_node;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
 use crate::cluster::target::Target;
-use crate::error::{Error, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::Node;
 use crate::pool::choice::RoundTrips;
@@ -227,7 +227,7 @@ async fn measure(nodes: &[(&PoolNode, Member)], events: &Events) -> (Vec<Measuri
         let others: Vec<PoolEndpoint> = endpoints.iter().filter(|target| target.number != number).cloned().collect();
         let measuring = round_trips::from_node(&member.transport, &others);
         let measured = events.step(&member.node.name, Step::read("measuring round trips"), measuring).await;
-        measured.map_err(|error| match error.message.contains(NO_PYTHON) {
+        measured.map_err(|error| match error.kind == (ErrorKind::CommandFailed { status: NO_PYTHON }) {
             true => error.hint(format!("ask {} to install python3 there", node.owner)),
             false => error,
         })

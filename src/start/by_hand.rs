@@ -5,7 +5,7 @@ use super::hosts::{HostAssignment, RENDEZVOUS_PORTS, rendezvous_port};
 use super::plan::JobPlan;
 use crate::error::Error;
 use crate::inventory::{Controller, LauncherName};
-use crate::launch::description::{ByHand, ByHandCommand, ByHandNode, LaunchHost, Position};
+use crate::launch::description::{ByHand, ByHandCommand, ByHandNode, LaunchHost, Position, Surroundings};
 use crate::launch::{LaunchRequest, launcher};
 use crate::random;
 use crate::record::stored;
@@ -51,7 +51,7 @@ impl JobPlan {
         let of_job = launcher(self.options.launcher, self.options.controller);
         let description = ByHand {
             nodes: self.hosts.all().map(node).collect(),
-            port: cluster.port,
+            surroundings: Surroundings::of(by_hand, &request, cluster.port).at(&at),
             commands: commands
                 .map(|command| ByHandCommand {
                     node: number(&command.node),
@@ -60,10 +60,7 @@ impl JobPlan {
                 })
                 .collect(),
             environment: (by_hand.environment)(&request).into_iter().collect(),
-            files: (by_hand.files)(&request).into_iter().map(|(name, text)| (name, at.text(&text))).collect(),
             remove: (of_job.variables)(&request).into_iter().map(|(name, _)| name).collect(),
-            reads: by_hand.reads,
-            inherits: by_hand.inherits,
             local_rank: by_hand.local_rank,
         };
         stored::write("notebook.json", &description).map_err(Error::Local)

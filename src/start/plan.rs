@@ -14,7 +14,7 @@ use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
 use crate::job::cleanup::JobNodes;
 use crate::keys::files::{Keys, differing};
-use crate::launch::description::{Elastic, LaunchDescription};
+use crate::launch::description::{Elastic, LaunchDescription, Surroundings};
 use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, QUEUE_WAIT, RANK_SUPERVISOR, command};
 use crate::launch::{LaunchRequest, Launcher, NodeCommand, launcher};
@@ -391,9 +391,7 @@ pub fn describe<'a>(
         start: launcher.start,
         launcher: (launcher.arguments)(request),
         variables: (launcher.variables)(request).into_iter().collect(),
-        files: (launcher.files)(request).into_iter().collect(),
-        reads: launcher.reads,
-        inherits: launcher.inherits,
+        surroundings: Surroundings::of(launcher, request, cluster.port),
         first: request.first,
         names: Vec::new(),
         workers: Vec::new(),
@@ -402,7 +400,6 @@ pub fn describe<'a>(
         slurm: false,
         queued: false,
         own_workers: false,
-        port: cluster.port,
         grace: cluster.stop_grace.as_secs(),
         start_timeout: cluster.start_timeout.as_secs(),
         restart_pause: cluster.restart_pause.as_secs(),

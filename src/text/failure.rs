@@ -38,17 +38,11 @@ pub enum Ssh {
     Other,
 }
 
-/// The beginning of hvdctl's message about a login that no one has confirmed.
-pub const UNCONFIRMED: &str = "the login was not confirmed";
-
 /// The texts that identify each kind. A cause precedes its consequences.
 const SSH_KINDS: [(Ssh, &[&str]); 11] = [
     (Ssh::HostKeyUnknown, &["Host key verification failed", "host key is known"]),
     (Ssh::TooManyKeys, &["Too many authentication failures"]),
-    (
-        Ssh::AgentRefused,
-        &["agent refused operation", "signing failed for", "communication with agent failed", UNCONFIRMED],
-    ),
+    (Ssh::AgentRefused, &["agent refused operation", "signing failed for", "communication with agent failed"]),
     (Ssh::KeyFileOpen, &["are too open", "bad permissions"]),
     (Ssh::ConfigOpen, &["Bad owner or permissions on"]),
     (Ssh::KeyFileBroken, &["Load key "]),

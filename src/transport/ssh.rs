@@ -41,8 +41,27 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 use turns::{ASKED, LoginPhase, PERSON, Turns};
 
-/// Precedes the message of a jump host's ssh.
-const JUMP_HOST_PREFIX: &str = "jump host: ";
+/// The message of a login that failed.
+#[derive(Debug)]
+enum LoginFailure {
+    /// That of ssh.
+    Ssh(String),
+    /// That of the ssh which logs in to a jump host.
+    JumpHost(String),
+    /// hvdctl's own: no person has confirmed the login.
+    Unconfirmed(String),
+}
+
+impl From<io::Error> for LoginFailure {
+    fn from(error: io::Error) -> LoginFailure {
+        LoginFailure::Ssh(error.to_string())
+    }
+}
+
+/// Hint for a login that an agent or a security key did not sign.
+const AGENT_HINT: &str = "the ssh agent or security key did not sign: unlock it, confirm in its window or touch the \
+                          key, and repeat the command; `ssh-add -l` shows the agent's keys. A key that asks for a PIN \
+                          must be in an agent";
 
 /// Instruction for a login that waits for a signature.
 const CONFIRM: &str = "confirm it in the ssh agent, or touch the security key";
@@ -358,9 +377,8 @@ impl Control {
         let _permit = if resolved.uses_jump_host() { self.jumping.acquire().await.ok() } else { None };
         let turn = self.turns.take(resolved.may_ask(node)).await;
         if turn.is_some() && self.turns.is_unattended() {
-            return Err(
-                self.explain(node, &format!("{}: another login waited for it and timed out", failure::UNCONFIRMED))
-            );
+            let message = "the login was not confirmed: another login waited for it and timed out";
+            return Err(self.explain(node, LoginFailure::Unconfirmed(message.to_owned())));
         }
         let mut ssh = Command::new("ssh");
         if keeping.is_some_and(|keeping| !keeping.settings.is_relative) {
@@ -384,28 +402,32 @@ impl Control {
         ssh.args(login_options(node)).args(self.host_key_options(node));
         let starting = self.directory().and_then(|directory| Starting::new(ssh, &directory, &node.host));
         let started = async { self.follow(node, starting?, limit, turn).await };
-        let message = match started.await {
+        let failed = match started.await {
             Ok(session) => return Ok(session),
-            Err(error) => error.to_string(),
+            Err(failed) => failed,
         };
         // the log of the session lacks what a jump host's ssh writes to its own standard error
-        let jump_host =
-            if failure::is_from_jump_host(&message) { self.jump_host_error(node, limit).await } else { None };
-        Err(self.explain(node, &jump_host.map_or(message, |error| format!("{JUMP_HOST_PREFIX}{error}"))))
+        let jump_host = match &failed {
+            LoginFailure::Ssh(message) if failure::is_from_jump_host(message) => {
+                self.jump_host_error(node, limit).await
+            }
+            _ => None,
+        };
+        Err(self.explain(node, jump_host.map_or(failed, LoginFailure::JumpHost)))
     }
 
     /// Waits for a login. The time that a person takes has a limit of its own. `turn`: held while no other login may
     /// ask.
     ///
     /// # Errors
-    /// With ssh's own message.
+    /// With ssh's own message, or if the person does not confirm it.
     async fn follow(
         &self,
         node: &Node,
         mut starting: Starting,
         limit: Duration,
         mut turn: Option<SemaphorePermit<'_>>,
-    ) -> io::Result<Session> {
+    ) -> Result<Session, LoginFailure> {
         // ssh's own time-out ends at the banner, and a server may stall later
         let whole = limit + Duration::from_secs(5);
         let (mut connecting, mut asking, mut is_reported) = (Duration::ZERO, Duration::ZERO, false);
@@ -418,7 +440,7 @@ impl Control {
                 } else if session.is_ok() {
                     self.turns.open();
                 }
-                return session;
+                return session.map_err(LoginFailure::from);
             }
             let waits_for = match starting.phase() {
                 LoginPhase::Connecting | LoginPhase::LoggedIn => {
@@ -429,7 +451,7 @@ impl Control {
                         turn = None;
                     }
                     if connecting >= whole {
-                        return Err(io::Error::other(format!("no answer within {} s", whole.as_secs())));
+                        return Err(LoginFailure::Ssh(format!("no answer within {} s", whole.as_secs())));
                     }
                     continue;
                 }
@@ -445,8 +467,8 @@ impl Control {
             if asking >= PERSON {
                 // each node may have a page of its own
                 self.turns.note_person(waits_for != CONFIRM);
-                let message = format!("{} within {} s: {waits_for}", failure::UNCONFIRMED, PERSON.as_secs());
-                return Err(io::Error::other(message));
+                let message = format!("the login was not confirmed within {} s: {waits_for}", PERSON.as_secs());
+                return Err(LoginFailure::Unconfirmed(message));
             }
         }
     }
@@ -574,9 +596,10 @@ impl Control {
     async fn resolve(&self, node: &Node) -> Result<String, NodeError> {
         let mut ssh = self.plain(node, HERE_LIMIT);
         let resolved = output(ssh.args(["-G", "--", &node.host]), HERE_LIMIT).await;
-        let resolved = resolved.map_err(|e| self.explain(node, &format!("ssh -G: {e}")))?;
+        let resolved = resolved.map_err(|e| self.explain(node, LoginFailure::Ssh(format!("ssh -G: {e}"))))?;
         if !resolved.status.success() {
-            return Err(self.explain(node, &String::from_utf8_lossy(&resolved.stderr)));
+            let message = String::from_utf8_lossy(&resolved.stderr).into_owned();
+            return Err(self.explain(node, LoginFailure::Ssh(message)));
         }
         Ok(String::from_utf8_lossy(&resolved.stdout).into_owned())
     }
@@ -621,40 +644,47 @@ impl Control {
         }
     }
 
-    /// Returns an error with ssh's message and the next step.
-    fn explain(&self, node: &Node, message: &str) -> NodeError {
+    /// Returns an error with the message and the next step.
+    fn explain(&self, node: &Node, failed: LoginFailure) -> NodeError {
         let login = login(node);
         let operation = format!("log in by ssh as {login}");
-        let changed = host_key::changed(message);
-        let is_of_host_key = changed.is_some() || failure::ssh(message) == Ssh::HostKeyUnknown;
-        if let Some(key) = node.host_key.as_ref().filter(|_| is_of_host_key && !message.starts_with(JUMP_HOST_PREFIX)) {
+        let (message, is_of_jump_host) = match failed {
+            LoginFailure::Ssh(message) => (message, false),
+            LoginFailure::JumpHost(message) => (message, true),
+            LoginFailure::Unconfirmed(message) => {
+                let error = NodeError::unreachable(&node.name, &operation, message).hint(AGENT_HINT);
+                return NodeError { takes_first_login: true, ..error.hint(FIRST_LOGIN_HINT) };
+            }
+        };
+        let changed = host_key::changed(&message);
+        let kind = failure::ssh(&message);
+        let is_of_host_key = changed.is_some() || kind == Ssh::HostKeyUnknown;
+        if let Some(key) = node.host_key.as_ref().filter(|_| is_of_host_key && !is_of_jump_host) {
             return explain_other_key(node, &operation, key, changed.as_ref());
         }
         if let Some(changed) = changed {
             return explain_changed(node, &operation, &changed);
         }
-        let message = match message.strip_prefix(JUMP_HOST_PREFIX) {
-            Some(of_jump_host) => format!("{JUMP_HOST_PREFIX}{}", failure::ssh_message(of_jump_host)),
-            None => failure::ssh_message(message),
-        };
+        let message = failure::ssh_message(&message);
         if failure::is_out_of_files(&message) {
             return NodeError::unreachable(&node.name, &operation, message);
         }
-        let hint = self.refusal_hint(node, &message);
+        let hint = self.refusal_hint(node, kind, &message, is_of_jump_host);
+        let takes_first_login = !is_of_jump_host && is_refusal(kind);
         // where no key was used, that of the operator may be missing as well
-        let first_login = (is_refused(&message) && failure::ssh(&message) != Ssh::Refused).then_some(FIRST_LOGIN_HINT);
+        let first_login = (takes_first_login && kind != Ssh::Refused).then_some(FIRST_LOGIN_HINT);
+        let message = if is_of_jump_host { format!("jump host: {message}") } else { message };
         let error = NodeError::unreachable(&node.name, &operation, message).hint(hint);
-        first_login.into_iter().fold(error, NodeError::hint)
+        NodeError { takes_first_login, ..first_login.into_iter().fold(error, NodeError::hint) }
     }
 
-    /// Returns what to do about a failed login, by ssh's message.
-    fn refusal_hint(&self, node: &Node, message: &str) -> String {
+    /// Returns the next step after a failed login, given ssh's message and its kind.
+    fn refusal_hint(&self, node: &Node, kind: Ssh, message: &str, is_of_jump_host: bool) -> String {
         let (by_hand, config) = (by_hand(node, self.named_config.as_deref()), self.client.config_name());
         let host = readable(&node.host);
-        let kind = failure::ssh(message);
         let is_here = matches!(kind, Ssh::HostKeyUnknown | Ssh::KeyFileOpen | Ssh::ConfigOpen | Ssh::BadOption);
         match kind {
-            _ if !is_here && message.starts_with(JUMP_HOST_PREFIX) => format!("see whether `{by_hand}` works"),
+            _ if !is_here && is_of_jump_host => format!("see whether `{by_hand}` works"),
             Ssh::HostKeyUnknown => {
                 format!("its host key is not known yet: compare the fingerprint and accept it once: {by_hand}")
             }
@@ -663,10 +693,7 @@ impl Control {
                  inventory, or in {config}: Host {host}, IdentityFile ~/.ssh/KEY, IdentitiesOnly yes. `ssh-add -D` \
                  empties the agent"
             ),
-            Ssh::AgentRefused => "the ssh agent or security key did not sign: unlock it, confirm in its window or \
-                                  touch the key, and repeat the command; `ssh-add -l` shows the agent's keys. A key \
-                                  that asks for a PIN must be in an agent"
-                .into(),
+            Ssh::AgentRefused => AGENT_HINT.into(),
             Ssh::KeyFileOpen => {
                 let file = failure::open_file(message).map_or("FILE".to_owned(), readable);
                 format!("chmod 600 {file} (on a Windows drive in WSL copy it to ~/.ssh first)")
@@ -792,10 +819,9 @@ fn by_hand(node: &Node, named_config: Option<&Path>) -> String {
 
 /// Returns whether no key let the operator in, so that a password may install one. Where sshd lets no one in by a key,
 /// none helps.
-pub fn is_refused(message: &str) -> bool {
+fn is_refusal(kind: Ssh) -> bool {
     use Ssh::{AgentRefused, KeyFileBroken, KeyFileMissing, KeyFileOpen, Refused, TooManyKeys};
-    let kinds = [Refused, TooManyKeys, AgentRefused, KeyFileOpen, KeyFileBroken, KeyFileMissing];
-    !message.starts_with(JUMP_HOST_PREFIX) && kinds.contains(&failure::ssh(message))
+    [Refused, TooManyKeys, AgentRefused, KeyFileOpen, KeyFileBroken, KeyFileMissing].contains(&kind)
 }
 
 impl Drop for Control {
@@ -901,12 +927,20 @@ mod tests {
         assert_eq!(control.config(), other);
     }
 
+    /// The failure that says this.
+    fn said(text: &str) -> LoginFailure {
+        match text.strip_prefix("jump host: ") {
+            Some(text) => LoginFailure::JumpHost(text.to_owned()),
+            None => LoginFailure::Ssh(text.to_owned()),
+        }
+    }
+
     #[test]
     fn known_failures_have_a_next_step() {
         let mut node = Inventory::local("gpu1", "i").nodes.remove(0);
         node.host = "gpu1".into();
         node.user = Some("ana".into());
-        let error = control(None).explain(&node, "ana@gpu1: Permission denied (publickey).");
+        let error = control(None).explain(&node, said("ana@gpu1: Permission denied (publickey)."));
         assert_eq!(
             error.to_string(),
             "gpu1: cannot log in by ssh as ana@gpu1: ana@gpu1: Permission denied (publickey).\n  hint: load a key with a \
@@ -914,7 +948,7 @@ mod tests {
              --first-login \
              asks for the node's password and installs the key"
         );
-        let explained = |said: &str| control(None).explain(&node, said);
+        let explained = |text: &str| control(None).explain(&node, said(text));
         let many = explained(
             "Received disconnect from 10.0.0.2 port 22:2: Too many authentication failures\nDisconnected from 10.0.0.2",
         );
@@ -964,14 +998,14 @@ mod tests {
             ("jump host: Permission denied (publickey).", false),
             ("Bad owner or permissions on /c", false),
         ] {
-            assert_eq!(is_refused(said), refused, "{said}");
+            assert_eq!(explained(said).takes_first_login, refused, "{said}");
             let offers = explained(said).hints.iter().filter(|hint| hint.contains("--first-login")).count();
             assert_eq!(offers, usize::from(refused), "{said}");
         }
         node.ssh_port = Some(2222);
         node.jump = Some("gate".into());
         let refused =
-            control(Some(Path::new("/a b/config"))).explain(&node, "connect to host gpu1: Connection refused");
+            control(Some(Path::new("/a b/config"))).explain(&node, said("connect to host gpu1: Connection refused"));
         let hint = refused.hints.join("\n");
         assert_eq!(hint, "see whether `ssh -F '/a b/config' -p 2222 -J gate ana@gpu1` works");
     }
@@ -994,7 +1028,11 @@ mod tests {
             let starting = Starting::new(stand_in(script), dir.path(), "gpu1").unwrap();
             let turn = control.turns.take(true).await;
             let limit = Duration::from_secs(10);
-            control.follow(&node, starting, limit, turn).await.map(drop).map_err(|error| error.to_string())
+            control.follow(&node, starting, limit, turn).await.map(drop).map_err(|failed| match failed {
+                LoginFailure::Ssh(message) | LoginFailure::JumpHost(message) | LoginFailure::Unconfirmed(message) => {
+                    message
+                }
+            })
         };
         let asks = "echo 'debug1: Server accepts key: k'; sleep 1.5";
         assert_eq!(follow(asks).await, Ok(()));
@@ -1055,7 +1093,7 @@ mod tests {
         let unknown = "No ECDSA host key is known for gpu1 and you have requested strict checking.\nHost key \
             verification failed.";
         for (message, now) in [(changed, ", but ED25519 SHA256:new"), (unknown, "")] {
-            let error = control.explain(&node, message).to_string();
+            let error = control.explain(&node, said(message)).to_string();
             let known = public_key::shown(key);
             assert!(
                 error.contains(&format!("its host key is not the one in the inventory, {known}{now}\n  hint: ")),
@@ -1064,7 +1102,7 @@ mod tests {
             assert!(error.contains("ask bob for the fingerprint") && !error.contains("ssh-keygen -R"), "{error}");
         }
         // that of a jump host is known in another way
-        let jump = control.explain(&node, &format!("jump host: {unknown}")).to_string();
+        let jump = control.explain(&node, LoginFailure::JumpHost(unknown.to_owned())).to_string();
         assert!(!jump.contains("not the one in the inventory"), "{jump}");
     }
 
@@ -1083,7 +1121,7 @@ mod tests {
             file.display()
         );
         let node = Inventory::local("gpu1", "i").nodes.remove(0);
-        let error = control(None).explain(&node, &said).to_string();
+        let error = control(None).explain(&node, LoginFailure::Ssh(said)).to_string();
         let old = public_key::fingerprint(&public_key::parse(old).unwrap());
         for words in [old.as_str(), "now: ED25519 SHA256:new", "ssh-keygen -R '[gpu1]:2222' -f "] {
             assert!(error.contains(words), "no {words} in {error}");

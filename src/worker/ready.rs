@@ -38,12 +38,12 @@ impl GpuAnswer {
 
     /// Returns how many devices ranks can use there, and the message of an `nvidia-smi` that failed. An image without
     /// that program may have GPUs: then one that can be opened counts for all, because a container loses them together.
-    fn usable(&self, least: usize) -> (usize, Option<&str>) {
+    fn usable(&self, least: usize) -> (usize, Option<String>) {
         match &self.nvidia_smi {
-            NvidiaSmi::Failed(message) => (0, Some(message)),
+            NvidiaSmi::Failed(failed) => (0, Some(failed.to_string())),
             NvidiaSmi::Listed => (GpuDevice::of(&self.gpus).len(), None),
             NvidiaSmi::Missing if self.opened > 0 => (least, None),
-            NvidiaSmi::Missing => (0, Some("it has no nvidia-smi and no NVIDIA device")),
+            NvidiaSmi::Missing => (0, Some("it has no nvidia-smi and no NVIDIA device".to_owned())),
         }
     }
 
@@ -72,11 +72,11 @@ pub async fn ask(cluster: &Cluster, observed: &ObservedNode, worker: &str) -> Re
     let answer = GpuAnswer::parse(&String::from_utf8_lossy(&output.stdout));
     match answer.nvidia_smi {
         // slow is not lost
-        NvidiaSmi::Failed(message) if message == gpus::NO_ANSWER => {
-            let message = format!("nvidia-smi: {message}");
+        NvidiaSmi::Failed(failed @ gpus::GpuQueryFailure::NoAnswer) => {
+            let message = format!("nvidia-smi: {failed}");
             Err(NodeError::failed(observed.name(), &operation, message)
                 .kind(ErrorKind::TimedOut)
-                .hint(gpus::hint(gpus::NO_ANSWER)))
+                .hint(gpus::hint(&failed)))
         }
         _ => Ok(Some(answer)),
     }

@@ -5,7 +5,7 @@ use hvdctl::gpus::health::report::{KernelLog, NodeHealth};
 use hvdctl::gpus::health::{Links, Reading};
 use hvdctl::init::draft::Probe;
 use hvdctl::node::facts::Facts;
-use hvdctl::node::gpus::{GpuDevice, NvidiaSmi};
+use hvdctl::node::gpus::{GpuDevice, GpuQueryFailure, NvidiaSmi};
 use hvdctl::worker::ready::GpuAnswer;
 use std::fs;
 use std::path::Path;
@@ -96,7 +96,7 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
     let lost = "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error";
     let mismatch = "Failed to initialize NVML: Driver/library version mismatch";
     let no_driver = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.";
-    let failed = |message: &str| NvidiaSmi::Failed(message.to_owned());
+    let failed = |message: &str| NvidiaSmi::Failed(GpuQueryFailure::Said(message.to_owned()));
     let old = "echo 'Field \"mig.mode.current\" is not a valid field to query.'; exit 2";
     for (list, mode, code, expected) in [
         (two, "printf '0, [N/A]\\n1, Disabled\\n'", 0, (NvidiaSmi::Listed, "GPU-aa GPU-bb")),
@@ -221,7 +221,7 @@ fn the_health_of_gpus_is_read_or_why_it_is_not_known() {
     let reason = "dmesg: read kernel buffer failed: Operation not permitted";
     assert_eq!(report(&machine, "").log, KernelLog::Unread(reason.into()));
 
-    let error = |machine: &Machine| report(machine, "").machine.unwrap().unwrap_err();
+    let error = |machine: &Machine| report(machine, "").machine.unwrap().unwrap_err().to_string();
     let lost = "Unable to determine the device handle for GPU0000:41:00.0: Unknown Error";
     smi(&machine, &format!("echo '{lost}' >&2; exit 15"));
     assert_eq!(error(&machine), lost);
@@ -257,9 +257,9 @@ fn an_nvidia_smi_that_cannot_be_killed_delays_no_script() {
         "limit=$1; shift; case $limit in ??) limit=0.$limit ;; esac; exec /usr/bin/timeout $limit \"$@\"",
     );
     let facts = Facts::parse(&machine.prints(FACTS, ""));
-    assert_eq!(facts.nvidia_smi, NvidiaSmi::Failed("no answer within 20 s".into()));
+    assert_eq!(facts.nvidia_smi, NvidiaSmi::Failed(GpuQueryFailure::NoAnswer));
     let health = NodeHealth::parse(&machine.prints(HEALTH, "diagnose="));
-    assert_eq!(health.machine, Some(Err("no answer within 20 s".into())));
+    assert_eq!(health.machine, Some(Err(GpuQueryFailure::NoAnswer)));
     let details = machine.prints(DOCTOR, "worker_pid= docker_root=/ addresses= names=");
     assert!(details.contains("\nunchecked gpu-users no answer within 20 s\n"), "{details}");
     assert!(details.contains("\ndisk images "), "{details}");

@@ -1,7 +1,7 @@
 //! The job supervisor and the reaper in a directory of this machine, without a node of their own; another directory
 //! replaces the other node. The tests provide the launcher and `ssh` themselves.
 
-use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start};
+use hvdctl::launch::description::{Argument, LaunchDescription, LaunchHost, Start, Surroundings};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE};
 use hvdctl::record::frames::{FrameKind, Parser};
 use hvdctl::record::{JobResult, JobState, stored};
@@ -29,15 +29,17 @@ fn write_programs(dir: &Path) {
     }
 }
 
+fn surroundings(files: BTreeMap<&'static str, Argument>, reads: &'static [&'static str]) -> Surroundings<Argument> {
+    Surroundings { files, reads, inherits: None, port: 22 }
+}
+
 /// The description for the job supervisor: a launcher (of `sh -c`), a rank on this node and one on another.
 fn description(launcher: &str) -> LaunchDescription<'_> {
     LaunchDescription {
         start: Start::Central,
         launcher: ["sh", "-c", launcher].map(Argument::from).to_vec(),
         variables: BTreeMap::new(),
-        files: BTreeMap::new(),
-        reads: &[],
-        inherits: None,
+        surroundings: surroundings(BTreeMap::new(), &[]),
         first: LaunchHost { node: "a", address: "10.0.0.1".parse().unwrap(), ranks: 1 },
         names: Vec::new(),
         workers: vec![LaunchHost { node: "b", address: "10.0.0.2".parse().unwrap(), ranks: 1 }],
@@ -46,7 +48,6 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         slurm: false,
         queued: false,
         own_workers: false,
-        port: 22,
         grace: 1,
         start_timeout: 1,
         restart_pause: 2,
@@ -179,8 +180,12 @@ fn a_launcher_has_the_nodes_of_each_attempt_in_a_file_and_the_variables_that_it_
         here.path().display()
     );
     let files = BTreeMap::from([("hosts", Argument::Hostfile {})]);
-    let description =
-        LaunchDescription { files, reads: &["PET_"], restarts: 1, restart_pause: 0, ..description(&script) };
+    let description = LaunchDescription {
+        surroundings: surroundings(files, &["PET_"]),
+        restarts: 1,
+        restart_pause: 0,
+        ..description(&script)
+    };
     // the other node does not answer, and takes no part in the second attempt
     supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
     let seen = fs::read_to_string(here.path().join("seen")).unwrap();
@@ -193,7 +198,8 @@ fn a_file_that_cannot_be_written_for_the_launcher_fails_the_job() {
     let here = tempfile::tempdir().unwrap();
     fs::create_dir(here.path().join("hosts")).unwrap();
     let files = BTreeMap::from([("hosts", Argument::Hostfile {})]);
-    let ending = supervise(here.path(), &LaunchDescription { files, ..description("exit 0") }, "#!/bin/sh\nexit 255\n");
+    let description = LaunchDescription { surroundings: surroundings(files, &[]), ..description("exit 0") };
+    let ending = supervise(here.path(), &description, "#!/bin/sh\nexit 255\n");
     assert_eq!((ending.state(), ending.launcher), (JobState::Failed, Some(127)), "{ending:?}");
     let log = fs::read_to_string(here.path().join("log")).unwrap();
     assert!(log.contains("hosts.new: Is a directory"), "{log}");

@@ -1,7 +1,7 @@
 //! A job on the two nodes: its files as `job::directory` writes them, its processes, and how it ended.
 
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually};
-use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost};
+use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost, Surroundings};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{KeptRanks, LaunchRequest, Launcher, launcher};
@@ -288,9 +288,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start: launcher.start,
         launcher: (launcher.arguments)(&request),
         variables: (launcher.variables)(&request).into_iter().collect(),
-        files: (launcher.files)(&request).into_iter().collect(),
-        reads: launcher.reads,
-        inherits: launcher.inherits,
+        surroundings: Surroundings::of(launcher, &request, PORT),
         first: all[0],
         names: Vec::new(),
         workers: all[1..].iter().copied().filter(|host| host.ranks > 0).collect(),
@@ -303,7 +301,6 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         slurm: false,
         queued: false,
         own_workers: false,
-        port: PORT,
         grace: spec.grace,
         start_timeout: spec.start_timeout,
         restart_pause: 1,

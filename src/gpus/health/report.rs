@@ -54,9 +54,9 @@ pub struct Diagnosis {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeHealth {
     /// The report of `nvidia-smi`, or the reason why it has none; `None` if the program is not installed.
-    pub machine: Option<Result<MachineHealth, String>>,
+    pub machine: Option<Result<MachineHealth, gpus::GpuQueryFailure>>,
     /// Its complaint where it has described GPUs all the same.
-    pub complaint: Option<String>,
+    pub complaint: Option<gpus::GpuQueryFailure>,
     /// GPUs that its driver has and `nvidia-smi` does not list, by their places on the PCI bus, as `0000:41:00.0`.
     pub unlisted: Vec<String>,
     /// GPUs of its machine that are not the node's, by the same places: the node is a container that was given others.
@@ -125,7 +125,7 @@ fn exit_code<'a>(output: &[&'a str]) -> (Vec<&'a str>, Option<i32>) {
 }
 
 /// Reads the output of `nvidia-smi -q -x`. Returns also its complaint where it described GPUs.
-fn machine(output: &[&str]) -> (Result<MachineHealth, String>, Option<String>) {
+fn machine(output: &[&str]) -> (Result<MachineHealth, gpus::GpuQueryFailure>, Option<gpus::GpuQueryFailure>) {
     let (lines, code) = exit_code(output);
     let read = MachineHealth::read(&lines.join("\n"));
     let first = lines.iter().map(|line| line.trim()).find(|line| !gpus::is_blank(line));
@@ -138,7 +138,7 @@ fn machine(output: &[&str]) -> (Result<MachineHealth, String>, Option<String>) {
             (Ok(machine), complaint)
         }
         Err(error) => {
-            let not_read = || format!("its XML cannot be read: {error}");
+            let not_read = || gpus::GpuQueryFailure::Said(format!("its XML cannot be read: {error}"));
             let failure = gpus::failure(code, message.as_deref());
             (Err(failure.unwrap_or_else(not_read)), None)
         }

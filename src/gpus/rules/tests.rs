@@ -310,7 +310,8 @@ fn the_diagnosis_is_shown() {
 #[test]
 fn an_nvidia_smi_that_fails_is_reported_once() {
     let node = Node { gpus: Gpus::Auto, ..Node::default() };
-    let failed = Facts { nvidia_smi: gpus::NvidiaSmi::Failed("x".into()), ..Facts::default() };
+    let failed =
+        Facts { nvidia_smi: gpus::NvidiaSmi::Failed(gpus::GpuQueryFailure::Said("x".into())), ..Facts::default() };
     let health = NodeHealth::parse("xml exit 9\n");
     assert_eq!(examine(&[GpuNode { node: &node, facts: &failed, health: &health }]), [], "another rule has it");
 }

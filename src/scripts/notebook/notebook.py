@@ -63,11 +63,6 @@ MESSAGES = ["execute_request", "inspect_request", "complete_request", "history_r
             "abort_request", "clear_request", "usage_request"]
 
 
-def load(name):
-    with open(os.path.join(HERE, name)) as file:
-        return json.load(file)
-
-
 def own(command):
     """This program, on any node."""
     return ["python3", os.path.abspath(__file__)] + command
@@ -115,9 +110,9 @@ def program_environment(description, node, given):
 
 
 def serve():
-    description, node = load(DESCRIPTION), int(os.environ["NODE_RANK"])
+    description, node = files.load(DESCRIPTION), int(os.environ["NODE_RANK"])
     if os.environ["LOCAL_RANK"] == "0":
-        env = program_environment(description, node, load("env.json"))
+        env = program_environment(description, node, files.load("env.json"))
         files.write_json(RANK, {"cwd": os.getcwd(), "environment": env,
                                 "defaults": description["nodes"][node]["defaults"]})
         # what was uploaded with a time that is still to come was not written here
@@ -152,7 +147,7 @@ def jupyter(description, private):
     # nobody gets this token: `page` gives it another one
     nodes, token, path = description["nodes"], secrets.token_hex(16), os.path.join(private, "jupyter.sock")
     # it shows colours and pages in cells as always
-    left_out = {"OMP_NUM_THREADS", "TERM", "PAGER"} - set(load("env.json"))
+    left_out = {"OMP_NUM_THREADS", "TERM", "PAGER"} - set(files.load("env.json"))
     env = {name: value for name, value in os.environ.items() if name not in description["remove"]
            and name not in left_out}
     env.update(HVDCTL_NODES=",".join(node["node"] for node in nodes),
@@ -233,7 +228,7 @@ def status(path, token):
 
 
 def page():
-    token, server = sys.stdin.buffer.readline().decode().strip(), load(PAGE)
+    token, server = sys.stdin.buffer.readline().decode().strip(), files.load(PAGE)
     files.write(os.path.join(os.path.dirname(server["socket"]), "token"), token)
     os.kill(server["pid"], signal.SIGUSR2)
     until = time.monotonic() + RENEW_LIMIT
@@ -246,7 +241,8 @@ def page():
 
 
 def launch(program):
-    description, mark, here, given = load(DESCRIPTION), secrets.token_hex(8), load(RANK), load("env.json")
+    description, here, given = files.load(DESCRIPTION), files.load(RANK), files.load("env.json")
+    mark = secrets.token_hex(8)
     # a kernel that is restarted hangs up, and the guard below ends the ranks
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     send_changes(description)
@@ -285,7 +281,7 @@ def guard(mark):
     if sys.stdin.buffer.read() == b"done":
         return 0
     end(mark)
-    for failed in on_others(load(DESCRIPTION), own(["end", mark]))[1]:
+    for failed in on_others(files.load(DESCRIPTION), own(["end", mark]))[1]:
         print("ranks may still be running on %s; hvdctl stop ends the notebook and all of its ranks" % failed,
               file=sys.stderr, flush=True)
     return 0
@@ -318,7 +314,7 @@ def wait_for_all(children):
 
 
 def rank(mark, program):
-    here = load(RANK)
+    here = files.load(RANK)
     env = dict(here["defaults"])
     env.update(os.environ)
     env.update(here["environment"])
@@ -329,7 +325,8 @@ def rank(mark, program):
     devices = (env.get(VISIBLE) or "").split(",")
     if any(name.strip().startswith("MIG-") for name in devices):
         # CUDA uses only the first MIG device, so each rank gets one
-        number = next((int(os.environ[name]) for name in load(DESCRIPTION)["local_rank"] if os.environ.get(name)), 0)
+        names = files.load(DESCRIPTION)["local_rank"]
+        number = next((int(os.environ[name]) for name in names if os.environ.get(name)), 0)
         env[VISIBLE] = devices[number % len(devices)]
     env = {name: value for name, value in env.items() if value is not None}
     try:
@@ -376,7 +373,7 @@ def changed_files(since):
 def known(name):
     """What a file has about other files; nothing if it is not there."""
     with contextlib.suppress(OSError, ValueError):
-        return load(name)
+        return files.load(name)
     return {}
 
 
@@ -384,7 +381,7 @@ def send_changes(description):
     """Sends to the other nodes what has changed in the project since the job began there: code that was edited here."""
     if len(description["nodes"]) == 1:
         return
-    os.chdir(load(RANK)["cwd"])
+    os.chdir(files.load(RANK)["cwd"])
     changed, sent = changed_files(os.stat(os.path.join(HERE, RANK)).st_mtime), known(SENT)
     for path in sorted(path for path, (size, _) in changed.items() if size > MOST):
         print("not sent to the other nodes, because it is larger than 10 MiB: %s" % path, file=sys.stderr, flush=True)
@@ -426,7 +423,7 @@ def send_changes(description):
 def receive():
     """Unpacks files into the project's directory, except those in whose place ranks of this node have written
     something, which is printed."""
-    os.chdir(load(RANK)["cwd"])
+    os.chdir(files.load(RANK)["cwd"])
     since, received, kept = os.stat(os.path.join(HERE, RANK)).st_mtime, known(RECEIVED), []
 
     def is_in_the_way(path):

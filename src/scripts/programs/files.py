@@ -43,6 +43,12 @@ def read(name):
         return file.read(MOST) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
 
 
+def load(name):
+    """Returns what hvdctl has described in a file of the job."""
+    with open(os.path.join(HERE, name), "rb") as file:
+        return json.load(file)
+
+
 def read_json(name, shape):
     return parse(read(name), shape)
 

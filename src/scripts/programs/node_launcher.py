@@ -16,7 +16,7 @@ import tempfile
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import binding  # noqa: E402
-from here import HERE  # noqa: E402
+import files  # noqa: E402
 
 EACH = "each"  # the argument of the second stage, which starts every rank
 
@@ -24,8 +24,7 @@ EACH = "each"  # the argument of the second stage, which starts every rank
 def load(name):
     """A file of the job; empty if it has ended on this node."""
     try:
-        with open(os.path.join(HERE, name), "rb") as file:
-            return json.load(file)
+        return files.load(name)
     except FileNotFoundError:
         return {}
 

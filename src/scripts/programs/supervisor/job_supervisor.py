@@ -427,8 +427,7 @@ class JobSupervisor:
 
 
 def main():
-    with open(os.path.join(HERE, "launch.json")) as file:
-        launch = json.load(file)
+    launch = files.load("launch.json")
     os.environ["HVDCTL_KEEP_ALIVE"] = str(launch["keep_alive"])  # programs/ssh.sh reads it
     processes.raise_open_files()  # a launcher has several for each rank
     supervisor = JobSupervisor(launch)

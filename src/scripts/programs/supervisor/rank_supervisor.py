@@ -337,8 +337,7 @@ class Supervisor:
         set_limits(self.job["ulimits"])
         self.log.limit = self.job.get("log_max")
         try:
-            with open(os.path.join(HERE, "env.json"), "rb") as file:
-                given = json.load(file)
+            given = files.load("env.json")
         except FileNotFoundError:
             # the reaper was here before this rank: the job has ended on this node, and nothing has failed
             self.state, self.signals = rank_state.Ended(-signal.SIGTERM, True, None), [reap.ASKED]
@@ -560,7 +559,7 @@ def detach():
 def node_address():
     """This node's address as the launcher has given it; empty if it is not known."""
     with contextlib.suppress(OSError, ValueError):
-        return os.environ.get(load("launcher.json").get("address") or "", "")
+        return os.environ.get(files.load("launcher.json").get("address") or "", "")
     return ""
 
 
@@ -594,11 +593,6 @@ def end_orphan(daemon):
             processes.send(signal.SIGKILL, [daemon])
 
 
-def load(name):
-    with open(os.path.join(HERE, name), "rb") as file:
-        return json.load(file)
-
-
 def inherit():
     """Takes what the launcher did not get of its environment (attempt.py). The file is on its node, or where all nodes
     share the job's directory; on other nodes sshd's session has the node's own environment."""
@@ -617,10 +611,10 @@ def main():
             for name, value in files.read_json("process.json", {"HVDCTL_PROCESS": files.is_text}).items():
                 os.environ.setdefault(name, value)
         inherit()
-        launcher = load("launcher.json")
+        launcher = files.load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
         watch = LauncherWatch(shim, gone, launcher["daemons"])
-        supervisor = Supervisor(log, load("job.json"), launcher, watch)
+        supervisor = Supervisor(log, files.load("job.json"), launcher, watch)
         supervisor.run()
         code, delay = rank_state.answer(supervisor.state.code, reap.ASKED in supervisor.signals, watch.lost,
                                         supervisor.limits.grace)
