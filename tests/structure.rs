@@ -120,6 +120,20 @@ const IMPURE: [&str; 8] =
 /// The most lines of code of a file of `commands`.
 const MOST_OF_A_COMMAND: usize = 200;
 
+/// The most files of `commands`, and of one of its directories.
+const MOST_COMMAND_FILES: usize = 65;
+const MOST_OF_A_DIRECTORY: usize = 28;
+
+/// The groups of `hvdctl --help`, and the directory or file of `commands` that has their commands.
+const GROUPS: [(&str, &str); 6] = [
+    ("Set up a cluster", "set_up"),
+    ("Check and measure it", "check"),
+    ("Start jobs", "start"),
+    ("Show and stop jobs", "show"),
+    ("Work on the nodes", "nodes"),
+    ("Use hvdctl itself", "about"),
+];
+
 /// The most lines of code of a function, between its braces. One of more has a second task. Tests may have tables of
 /// more (clippy.toml).
 const MOST_OF_A_FUNCTION: usize = 60;
@@ -359,6 +373,40 @@ fn commands_are_short() {
     }
 }
 
+/// A reader finds a command in a list that is read at a glance.
+#[test]
+fn directories_of_commands_are_small() {
+    let sources = sources();
+    let commands: Vec<&str> = sources.keys().filter(|file| file.starts_with("commands/")).map(String::as_str).collect();
+    assert!(commands.len() <= MOST_COMMAND_FILES, "commands has {} files", commands.len());
+    let mut files: BTreeMap<&str, usize> = BTreeMap::new();
+    for file in commands {
+        *files.entry(file.rsplit_once('/').unwrap().0).or_default() += 1;
+    }
+    files.retain(|_, files| *files > MOST_OF_A_DIRECTORY);
+    assert!(files.is_empty(), "{files:?}");
+}
+
+/// Each command is called in the directory of its group.
+#[test]
+fn commands_are_in_the_groups_of_the_help() {
+    let sources = sources();
+    let group = Regex::new(r#"\("([A-Z][a-z ]+)", &\[([a-z", \n]+)\]\)"#).unwrap();
+    let groups: Vec<(&str, &str)> = group.captures_iter(&sources["cli.rs"]).map(|g| g.extract().1.into()).collect();
+    assert_eq!(groups.iter().map(|(title, _)| *title).collect::<Vec<_>>(), GROUPS.map(|(title, _)| title));
+    let calls = |name: &str, directory: &str| {
+        let variant = Regex::new(&format!(r"^(?i:{name})\b")).unwrap();
+        let call = Regex::new(&format!(r"[ (]{directory}::")).unwrap();
+        sources["commands/mod.rs"].split("Command::").any(|arm| variant.is_match(arm) && call.is_match(arm))
+    };
+    for ((_, names), (_, directory)) in groups.iter().zip(GROUPS) {
+        for name in names.split(|c: char| !c.is_ascii_lowercase()).filter(|name| !name.is_empty()) {
+            assert!(calls(name, directory), "{name} is not in commands/{directory}");
+        }
+    }
+    assert!(!calls("up", "check") && !calls("groups", "check"));
+}
+
 /// The functions of a file with more lines than that, as rustfmt indents them.
 fn long_functions(text: &str) -> Vec<String> {
     let start = Regex::new(r"^( *)(?:pub(?:\([a-z: ]+\))? )?(?:const )?(?:async )?(?:unsafe )?fn (\w+)").unwrap();
@@ -436,7 +484,7 @@ fn only_schedulers_know_the_commands_of_slurm() {
 
 /// Files whose messages or documents say what a user gives to Slurm or did there.
 const NAME_IN_MESSAGES: [&str; 4] =
-    ["commands/train/dry_run.rs", "model/fault.rs", "inventory/check.rs", "inventory/refusals.rs"];
+    ["commands/start/train/dry_run.rs", "model/fault.rs", "inventory/check.rs", "inventory/refusals.rs"];
 
 /// The text of each file below `src/scripts`, by its path.
 fn scripts() -> BTreeMap<String, String> {

@@ -3,14 +3,16 @@
 #[path = "../../tests/documented/mod.rs"]
 pub(super) mod documented;
 
+use super::check::{bench, doctor, grade, pool, status, verify};
 use super::json::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, EnvRmNode, ImagePruneNode, ImagePullNode,
     ImagePushNode, LockReleaseNode, NodeEntry, NodeState, NodeStatus, SlurmDownNode, SlurmUpNode, UpNode, UpOperation,
 };
-use super::{
-    Outcome, about, bench, data, disconnect, doctor, down, drain, env, exec, export, fetch, grade, hosts, image, init,
-    job_end, jobs, keys, lock, logs, pool, report, shell, slurm, status, top, train, up, verify,
-};
+use super::nodes::{disconnect, exec, hosts, lock, shell};
+use super::set_up::{data, down, drain, env, image, init, keys, up};
+use super::show::{fetch, job_end, jobs, logs, report, top};
+use super::start::{export, slurm, train};
+use super::{Outcome, about};
 use crate::bench::measurements::Measurements;
 use crate::bench::measurements::tests::measured;
 use crate::bench::ranks::RankResults;
@@ -150,7 +152,7 @@ fn keys_made(all: &mut Made) {
         PushResult { node: "node2".into(), changes },
     ];
     let pushed = NodeResults { ok: pushed, failed: vec![full("node3")] };
-    all.add("keys-push", keys::push::outcome(pushed));
+    all.add("keys-push", keys::pushed(pushed));
 
     let rotated = |pair, switched, left: Option<&str>, failed| RotationResult {
         pair,
@@ -253,12 +255,12 @@ fn nodes_made(all: &mut Made) {
         NodeEntry::new(node, true, ImagePullNode { changed, id, content })
     };
     let nodes = results(vec![pull("node1", true), pull("node2", false)], &[full("node3")]);
-    all.add("image-pull", image::pull::outcome(nodes, &[refused("node4")]));
+    all.add("image-pull", image::pulled(nodes, &[refused("node4")]));
 
     all.add("image-build", image::build::outcome("hvdctl/digits:1f0c2a7d33e9".into(), true));
     let prune = |node: &str, removed: &[&str]| NodeEntry::new(node, true, ImagePruneNode { removed: names(removed) });
     let nodes = results(vec![prune("node1", &["hvdctl/digits:1f0c2a7d33e9"]), prune("node2", &[])], &[full("node3")]);
-    all.add("image-prune", image::prune::outcome(nodes));
+    all.add("image-prune", image::pruned(nodes));
 
     data_made(all);
     env_made(all);
@@ -357,10 +359,10 @@ fn data_made(all: &mut Made) {
         ("node1".to_owned(), vec![listed("complete", Some("1f0c2a7d33e9"))]),
         ("node2".to_owned(), vec![listed("incomplete", None)]),
     ];
-    all.add("data-status", data::status::outcome(&nodes, &[refused("node4")]));
+    all.add("data-status", data::listed(&nodes, &[refused("node4")]));
     let remove = |node: &str, changed, left| NodeEntry::new(node, true, DataRmNode { changed, left });
     let nodes = results(vec![remove("node1", true, true), remove("node2", false, false)], &[full("node3")]);
-    all.add("data-rm", data::rm::outcome(nodes, &[refused("node4")]));
+    all.add("data-rm", data::removed(nodes, &[refused("node4")]));
 }
 
 fn env_made(all: &mut Made) {
@@ -387,10 +389,10 @@ fn env_made(all: &mut Made) {
     };
     let nodes =
         [("node1".to_owned(), listed("complete", Some(&made))), ("node2".to_owned(), listed("incomplete", None))];
-    all.add("env-list", env::list::outcome(&nodes, &[refused("node4")]));
+    all.add("env-list", env::listed(&nodes, &[refused("node4")]));
     let remove = |node: &str, changed| NodeEntry::new(node, true, EnvRmNode { changed });
     let nodes = results(vec![remove("node1", true), remove("node2", false)], &[full("node3")]);
-    all.add("env-rm", env::rm::outcome(nodes, &[refused("node4")]));
+    all.add("env-rm", env::removed(nodes, &[refused("node4")]));
 }
 
 fn idle_rank() -> IdleRank {
@@ -812,7 +814,7 @@ fn slurm_made(all: &mut Made) {
         )
     };
     let nodes = vec![node("node1", "mixed", None), node("node2", "drained", Some("hvdctl: job 20261121-110000-0f3b"))];
-    all.add("slurm-status", slurm::status::outcome(nodes, &names(&["RUNNING", "PENDING"])));
+    all.add("slurm-status", slurm::status_outcome(nodes, &names(&["RUNNING", "PENDING"])));
     let up = NodeEntry::new("node1", true, SlurmUpNode { changed: true, image: "hvdctl/slurm:0f3b5c7d9e1a".into() });
     all.add("slurm-up", slurm::up::outcome(results(vec![up], &[refused("node2")])));
     let down = NodeEntry::new("node1", true, SlurmDownNode { changed: false });

@@ -1,11 +1,11 @@
-//! Executes a command: the asynchronous runtime, the renderer, the signals, and the exit code.
+//! Executes a command: the limits of the process, the asynchronous runtime, the renderer, the signals, and the exit code.
 
-use super::target::target;
-use super::{Outcome, limits, run};
 use crate::cli::{Cli, Command, Description, ExitCode, Global, OutputForm, SignalPolicy};
 use crate::cluster::cancellation::SIGNAL_DELAY;
 use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
+use crate::commands::shared::target::target;
+use crate::commands::{Outcome, run};
 use crate::data::parcel;
 use crate::delivery::relay::package::SPOOL;
 use crate::delivery::relay::process;
@@ -15,6 +15,7 @@ use crate::render;
 use crate::text::table::columns;
 use crate::trace::Log;
 use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -27,6 +28,10 @@ use tokio::sync::watch;
 /// The stack of the thread that executes a command, in bytes. The futures of commands are large, in development builds
 /// above all, and that of the main thread is what a shell allows it (`ulimit -s`).
 const STACK: usize = 64 << 20;
+
+/// More open files than commands on a thousand nodes need. Programs that hvdctl starts inherit the limit, and some
+/// close every descriptor below it first, which takes seconds if the limit is a thousand million, as in containers.
+const OPEN_FILES: u64 = 65_536;
 
 /// Executes a command, shows its result and returns the exit code.
 pub fn execute(cli: Cli) -> u8 {
@@ -42,7 +47,7 @@ pub fn execute(cli: Cli) -> u8 {
 }
 
 fn execute_here(cli: Cli) -> u8 {
-    limits::raise_open_files();
+    raise_open_files();
     render::colours::set(cli.global.color);
     render::set_raw(cli.global.raw);
     let json = cli.global.json;
@@ -118,6 +123,21 @@ fn run_rendered(Cli { global, command }: Cli, has_rows: bool) -> Result<Outcome,
     // connections end their ssh masters when they are dropped
     runtime.shutdown_timeout(Duration::from_secs(2));
     result
+}
+
+/// Raises the number of files that this process may have open, as far as the system allows it. A process begins with
+/// 1024 on most systems, for programs that do not use more.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Some(raised) = raised(limit) {
+        // an error of a command that needs more names the limit
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+}
+
+fn raised(limit: Rlimit) -> Option<Rlimit> {
+    let current = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
+    limit.current.is_some_and(|now| now < current).then_some(Rlimit { current: Some(current), ..limit })
 }
 
 /// Returns the numbers of SIGINT, SIGTERM and SIGHUP as they come. From then on these signals do not terminate the
@@ -210,7 +230,7 @@ async fn until_exit(
 
 #[cfg(test)]
 mod tests {
-    use super::ignored_signals;
+    use super::*;
 
     #[test]
     fn the_signals_that_a_process_ignores() {
@@ -219,5 +239,16 @@ mod tests {
         };
         assert_eq!(ignored("0000000000001001"), 0x1001, "SIGHUP and SIGPIPE");
         assert_eq!((ignored("0000000000000002"), ignored("?"), ignored_signals("")), (2, 0, 0));
+    }
+
+    #[test]
+    fn the_soft_limit_is_raised_and_never_lowered() {
+        let raised = |current, maximum| raised(Rlimit { current, maximum }).map(|limit| (limit.current, limit.maximum));
+        assert_eq!(raised(Some(1024), Some(4096)), Some((Some(4096), Some(4096))));
+        assert_eq!(raised(Some(256), None), Some((Some(OPEN_FILES), None)));
+        assert_eq!(raised(Some(1024), Some(1 << 30)), Some((Some(OPEN_FILES), Some(1 << 30))));
+        for (current, maximum) in [(Some(12), Some(12)), (Some(1 << 20), Some(1 << 30)), (None, None)] {
+            assert_eq!(raised(current, maximum), None, "{current:?} {maximum:?}");
+        }
     }
 }

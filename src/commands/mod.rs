@@ -1,54 +1,77 @@
-//! One file per command, or per group of commands: their steps in order, then their results. `run` chooses the command,
-//! `execute` shows its result.
+//! One file per command, or per command with subcommands: the steps in order, then the results. The directories are the
+//! groups of `hvdctl --help`. `run` chooses the command, `execute` shows its result.
 
 mod about;
-mod bench;
-mod best;
-mod check_options;
-mod context;
-mod data;
-mod disconnect;
-mod doctor;
 #[cfg(test)]
 mod documents;
-mod down;
-mod drain;
-mod env;
-mod exec;
 mod execute;
-mod export;
-mod fetch;
-mod gpus;
-mod grade;
-mod hosts;
-mod image;
-mod init;
-mod inventory_file;
-mod job_end;
-mod jobs;
 pub mod json;
-mod keys;
-mod limits;
-mod lock;
-mod logs;
-mod notebook;
-mod outcome;
-mod output_file;
-mod pool;
-mod rank_output;
-mod recording;
-mod report;
-mod set_up;
-mod shell;
-mod slurm;
-mod status;
-mod target;
 #[cfg(test)]
 mod tests;
-mod top;
-mod train;
-mod up;
-mod verify;
+
+/// Set up a cluster. `up_first` is `--up` of the commands that start jobs.
+mod set_up {
+    pub mod data;
+    pub mod down;
+    pub mod drain;
+    pub mod env;
+    pub mod image;
+    pub mod init;
+    pub mod keys;
+    pub mod up;
+    pub mod up_first;
+}
+
+/// Check and measure it. `check_job` and `gpus` are used by several of these.
+mod check {
+    pub mod bench;
+    pub mod check_job;
+    pub mod doctor;
+    pub mod gpus;
+    pub mod grade;
+    pub mod pool;
+    pub mod status;
+    pub mod verify;
+}
+
+/// Start jobs. `train` also has `run`.
+mod start {
+    pub mod export;
+    pub mod notebook;
+    pub mod slurm;
+    pub mod train;
+}
+
+/// Show and stop jobs. `logs` also has `attach`, and `jobs` has `stop`. `job_end` is the result of a job that was
+/// watched.
+mod show {
+    pub mod fetch;
+    pub mod job_end;
+    pub mod jobs;
+    pub mod logs;
+    pub mod report;
+    pub mod top;
+}
+
+/// Work on the nodes.
+mod nodes {
+    pub mod disconnect;
+    pub mod exec;
+    pub mod hosts;
+    pub mod lock;
+    pub mod shell;
+}
+
+/// Parts of commands of several groups: context, nodes and result.
+mod shared {
+    pub mod best;
+    pub mod context;
+    pub mod inventory_file;
+    pub mod outcome;
+    pub mod output_file;
+    pub mod recording;
+    pub mod target;
+}
 
 use crate::cli::{
     Command, Data, Description, Global, Jobs, JobsCommand, Keys, Lock, Locks, Pool, PoolCommand, Scheduler,
@@ -62,10 +85,11 @@ use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::event::Events;
 use crate::launch::env_file::EnvFiles;
-use context::Context;
 pub use execute::{execute, relay, run_until_signalled};
-pub use outcome::Outcome;
-use set_up::set_up_first;
+use set_up::up_first::set_up_first;
+use shared::context::Context;
+pub use shared::outcome::Outcome;
+use shared::target;
 use std::future::Future;
 use tokio::sync::watch;
 
@@ -83,13 +107,13 @@ pub async fn run(
 ) -> Result<Outcome, Error> {
     // these need no nodes, or check something before a node is contacted
     match &command {
-        Command::Init(options) => return init::run(options, global, events).await,
+        Command::Init(options) => return set_up::init::run(options, global, events).await,
         Command::Completions(options) => return Ok(about::completions(options)),
         Command::Man(options) => return about::man(options),
         Command::Schema => return Ok(about::schema()),
-        Command::Export(options) => return export::run(options, global, events),
-        Command::Shell(_) => shell::check_terminal()?,
-        Command::Drain(_) => drain::check(global)?,
+        Command::Export(options) => return start::export::run(options, global, events),
+        Command::Shell(_) => nodes::shell::check_terminal()?,
+        Command::Drain(_) => set_up::drain::check(global)?,
         _ => {}
     }
     let (target, fleet) = Cancellation::new(&signal).run(target).await?;
@@ -104,7 +128,9 @@ pub async fn run(
     let (json, is_direct) = (global.json, global.scheduler == Some(Scheduler::Ssh));
     let mut context = Context { target, fleet, events, session, verbose, ask, yes, json, is_direct, env_files };
     let result = match command {
-        Command::Jobs(options @ Jobs { what: None, .. }) => Box::pin(jobs::show(&options, global, &context)).await,
+        Command::Jobs(options @ Jobs { what: None, .. }) => {
+            Box::pin(show::jobs::show(&options, global, &context)).await
+        }
         command => run_on_nodes(command, &mut context).await,
     };
     context.session.locks.release().await;
@@ -119,50 +145,55 @@ pub async fn run(
 async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome, Error> {
     // large ones behind pointers: the stack of every command has room for the largest one
     match command {
-        Command::Keys(Keys::Generate(options)) => keys::generate(&options, context).await,
-        Command::Keys(Keys::Push(options)) => keys::push::run(&options, context).await,
-        Command::Keys(Keys::Status) => keys::status::run(context).await,
-        Command::Keys(Keys::Rotate(options)) => Box::pin(keys::rotate::run(&options, context)).await,
-        Command::Up(options) => Box::pin(up::run(&options, context)).await,
-        Command::Down(options) => down::run(&options, context).await,
-        Command::Drain(options) => drain::run(&options, context).await,
-        Command::Doctor(options) => doctor::run(&options, context).await,
-        Command::Status(options) => status::run(&options, context).await,
-        Command::Grade(options) => grade::run(&options, context).await,
-        Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => pool::pick::run(&options, context).await,
-        Command::Pool(Pool { what: None }) => pool::list(context).await,
-        Command::Verify(options) => {
-            set_up_first(options.set_up.up, context, |context| Box::pin(verify::run(options.clone(), context))).await
+        Command::Keys(Keys::Generate(options)) => set_up::keys::generate(&options, context).await,
+        Command::Keys(Keys::Push(options)) => set_up::keys::push(&options, context).await,
+        Command::Keys(Keys::Status) => set_up::keys::status::run(context).await,
+        Command::Keys(Keys::Rotate(options)) => Box::pin(set_up::keys::rotate::run(&options, context)).await,
+        Command::Up(options) => Box::pin(set_up::up::run(&options, context)).await,
+        Command::Down(options) => set_up::down::run(&options, context).await,
+        Command::Drain(options) => set_up::drain::run(&options, context).await,
+        Command::Doctor(options) => check::doctor::run(&options, context).await,
+        Command::Status(options) => check::status::run(&options, context).await,
+        Command::Grade(options) => check::grade::run(&options, context).await,
+        Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => {
+            check::pool::pick::run(&options, context).await
         }
-        Command::Bench(options) => Box::pin(bench::run(&options, context)).await,
-        Command::Image(command) => Box::pin(image::run(&command, context)).await,
-        Command::Data(Data::Push(options)) => Box::pin(data::push::run(&options, context)).await,
-        Command::Data(Data::Status) => data::status::run(context).await,
-        Command::Data(Data::Rm(options)) => data::rm::run(&options, context).await,
-        Command::Env(command) => Box::pin(env::run(&command, context)).await,
+        Command::Pool(Pool { what: None }) => check::pool::list(context).await,
+        Command::Verify(options) => {
+            set_up_first(options.set_up.up, context, |context| Box::pin(check::verify::run(options.clone(), context)))
+                .await
+        }
+        Command::Bench(options) => Box::pin(check::bench::run(&options, context)).await,
+        Command::Image(command) => Box::pin(set_up::image::run(&command, context)).await,
+        Command::Data(Data::Push(options)) => Box::pin(set_up::data::push::run(&options, context)).await,
+        Command::Data(Data::Status) => set_up::data::status(context).await,
+        Command::Data(Data::Rm(options)) => set_up::data::rm(&options, context).await,
+        Command::Env(command) => Box::pin(set_up::env::run(&command, context)).await,
         Command::Train(options) => {
             let is_wanted = options.running.set_up.up;
-            set_up_first(is_wanted, context, |context| Box::pin(train::train(options.clone(), context))).await
+            set_up_first(is_wanted, context, |context| Box::pin(start::train::train(options.clone(), context))).await
         }
         Command::Run(options) => {
             let is_wanted = options.running.set_up.up;
-            set_up_first(is_wanted, context, |context| Box::pin(train::run(options.clone(), context))).await
+            set_up_first(is_wanted, context, |context| Box::pin(start::train::run(options.clone(), context))).await
         }
-        Command::Notebook(options) => Box::pin(notebook::run(&options, context)).await,
-        Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => jobs::prune(&options, context).await,
-        Command::Attach(options) => logs::attach(&options, context).await,
-        Command::Logs(options) => logs::logs(&options, context).await,
-        Command::Stop(options) => jobs::stop(&options, context).await,
-        Command::Top(options) => Box::pin(top::run(&options, context)).await,
-        Command::Report(options) => Box::pin(report::run(&options, context)).await,
-        Command::Fetch(options) => fetch::run(&options, context).await,
-        Command::Exec(options) => exec::run(&options, context).await,
-        Command::Shell(options) => shell::run(&options, context).await,
-        Command::Disconnect => disconnect::run(context).await,
-        Command::Slurm(command) => slurm::run(&command, context).await,
-        Command::Hosts(options) => hosts::run(&options, context).await,
-        Command::Lock(Lock::Status) => lock::status(context).await,
-        Command::Lock(Lock::Release) => lock::release(context).await,
+        Command::Notebook(options) => Box::pin(start::notebook::run(&options, context)).await,
+        Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => {
+            show::jobs::prune(&options, context).await
+        }
+        Command::Attach(options) => show::logs::attach(&options, context).await,
+        Command::Logs(options) => show::logs::logs(&options, context).await,
+        Command::Stop(options) => show::jobs::stop(&options, context).await,
+        Command::Top(options) => Box::pin(show::top::run(&options, context)).await,
+        Command::Report(options) => Box::pin(show::report::run(&options, context)).await,
+        Command::Fetch(options) => show::fetch::run(&options, context).await,
+        Command::Exec(options) => nodes::exec::run(&options, context).await,
+        Command::Shell(options) => nodes::shell::run(&options, context).await,
+        Command::Disconnect => nodes::disconnect::run(context).await,
+        Command::Slurm(command) => start::slurm::run(&command, context).await,
+        Command::Hosts(options) => nodes::hosts::run(&options, context).await,
+        Command::Lock(Lock::Status) => nodes::lock::status(context).await,
+        Command::Lock(Lock::Release) => nodes::lock::release(context).await,
         Command::Init(_)
         | Command::Completions(_)
         | Command::Man(_)
