@@ -5,7 +5,7 @@ pub(super) mod documented;
 
 use super::json::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, EnvRmNode, ImagePruneNode, ImagePullNode,
-    ImagePushNode, LockReleaseNode, NodeEntry, NodeState, NodeStatus, SlurmDownNode, SlurmUpNode, UpNode, UpOperation,
+    ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, QueueNode, SlurmDownNode, SlurmUpNode, UpNode, UpOperation,
 };
 use super::{
     Outcome, about, bench, data, disconnect, doctor, down, drain, env, exec, export, fetch, grade, hosts, image, init,
@@ -22,7 +22,7 @@ use crate::bench::verdict::blame;
 use crate::checks::place::{RankFault, RankPlace};
 use crate::checks::verify::{RankReport, RankRow};
 use crate::checks::{Check, Finding, Fix, Severity};
-use crate::cli::{self, ExitCode, Format};
+use crate::cli::{self, ExitCode, HostsFormat};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
 use crate::data::transfer::DataOnNode;
@@ -808,7 +808,7 @@ fn slurm_made(all: &mut Made) {
         let (gres, reason) = (Some("gpu:4".to_owned()), reason.map(str::to_owned));
         (
             name.to_owned(),
-            NodeState { state: state.into(), used: 2, slots: 4, gres, reason, has_old_key: name == "node2" },
+            QueueNode { state: state.into(), used: 2, slots: 4, gres, reason, has_old_key: name == "node2" },
         )
     };
     let nodes = vec![node("node1", "mixed", None), node("node2", "drained", Some("hvdctl: job 20261121-110000-0f3b"))];
@@ -920,8 +920,8 @@ fn tools_made(all: &mut Made) {
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");
     let mut node = nodes[0].clone();
     (node.host, node.address) = ("gpu1".into(), Some("10.0.0.1".parse().unwrap()));
-    all.add("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))], None));
-    let chosen = hosts::outcome(&cluster, Format::Env, &[(node.clone(), Some(4))], Some(choice()));
+    all.add("hosts", hosts::outcome(&cluster, HostsFormat::Horovod, &[(node.clone(), Some(4))], None));
+    let chosen = hosts::outcome(&cluster, HostsFormat::Env, &[(node.clone(), Some(4))], Some(choice()));
     all.add("hosts/best", chosen);
     let exported = || Exported {
         name: "digits".to_owned(),
@@ -933,7 +933,7 @@ fn tools_made(all: &mut Made) {
     all.add("export", export::outcome(exported(), None, None));
     let (file, dockerfile) = (Path::new("digits.yaml"), Some("FROM app\n".to_owned()));
     all.add("export/file", export::outcome(exported(), Some(file), dockerfile));
-    all.add("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)], None));
+    all.add("hosts/ssh", hosts::outcome(&cluster, HostsFormat::Ssh, &[(node, None)], None));
 }
 
 fn pool_made(all: &mut Made) {
@@ -972,7 +972,7 @@ fn pool_made(all: &mut Made) {
     ];
     all.add("pool", pool::listed(files, false, 1_795_266_184));
 
-    let options = cli::PoolPick { np: 16, user: None, master: None, format: Some(Format::Horovod) };
+    let options = cli::PoolPick { np: 16, user: None, master: None, format: Some(HostsFormat::Horovod) };
     let measured = |node, measured_from| pool_survey::MeasuredNode { node, measured_from };
     let picked = [(&first, pool_survey::MeasuringPoint::Node), (&second, pool_survey::MeasuringPoint::Here)];
     let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();

@@ -44,4 +44,4 @@ pub use crate::commands::pool::pick::PoolPickDocument;
 pub use crate::commands::train::dry_run::DryRun;
 pub use crate::commands::verify::document::{VerifyDocument, VerifyNode};
 pub use crate::document::{Document, End, Failure, FailureDetails, NoDetails, NodeEntry, Nodes, value};
-pub use crate::schedule::queue::daemons::NodeState;
+pub use crate::schedule::queue::daemons::QueueNode;

@@ -1,7 +1,7 @@
 //! `hvdctl keys push`.
 
 use super::distribution;
-use crate::cli::Push;
+use crate::cli::KeysPush;
 use crate::cluster::each_node::NodeResults;
 use crate::commands::Outcome;
 use crate::commands::context::Context;
@@ -27,7 +27,7 @@ pub struct KeysPushNode {
 }
 
 /// `keys push`.
-pub async fn run(options: &Push, context: &Context) -> Result<Outcome, Error> {
+pub async fn run(options: &KeysPush, context: &Context) -> Result<Outcome, Error> {
     let session = &context.session;
     if options.first_login {
         session.cancellation.run(first_login::install(&context.target, &context.fleet, &context.events)).await?;
