@@ -19,7 +19,7 @@ mod tools;
 use crate::delivery::relay::package::ARGUMENT;
 use crate::text::table::columns;
 use crate::text::wrap::wrap;
-pub use bench::{Bench, Part};
+pub use bench::{Bench, BenchPart};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 pub use data::{Data, DataPush, DataRm};
@@ -28,7 +28,7 @@ pub use env::{Env, EnvCreate, EnvRm};
 pub use export::{Export, ExportPods, ExportSbatch, ExportedJob};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop, Top};
-pub use keys::{Generate, Keys, NewPair, Push, Rotate};
+pub use keys::{Generate, Keys, KeysPush, NewPair, Rotate};
 pub use notebook::Notebook;
 pub use pool::{Pool, PoolCommand, PoolPick};
 pub use queue::{Slurm, SlurmDown, SlurmExec, SlurmUp};
@@ -36,7 +36,7 @@ pub use run::{LauncherChoice, Launching, Run, Running, Train, Verify};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-pub use tools::{Exec, Fetch, Format, Hosts, Shell, Status, StatusFormat};
+pub use tools::{Exec, Fetch, Hosts, HostsFormat, Shell, Status, StatusFormat};
 
 /// Train one model on many GPU machines over plain SSH and Docker.
 #[derive(Debug, Parser)]
@@ -139,7 +139,7 @@ pub struct Global {
     /// How jobs are started: over SSH on the nodes, or through Slurm [default: ssh; slurm for an inventory with [slurm]
     /// and no nodes]
     #[arg(long, value_name = "SCHEDULER", global = true)]
-    pub scheduler: Option<Scheduler>,
+    pub scheduler: Option<SchedulerChoice>,
     /// Image to use without an inventory [default: $HVDCTL_IMAGE, otherwise horovod/horovod:latest]
     #[arg(long, value_name = "IMAGE", global = true)]
     pub image: Option<String>,
@@ -147,7 +147,7 @@ pub struct Global {
 
 /// The scheduler that decides when and where a job runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Scheduler {
+pub enum SchedulerChoice {
     /// hvdctl, on the nodes of the inventory.
     Ssh,
     /// Slurm.

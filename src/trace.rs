@@ -165,7 +165,7 @@ fn lines<S>(path: PathBuf) -> impl Layer<S> + Send + Sync
 where
     S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
 {
-    fmt::layer().with_ansi(false).with_target(false).with_writer(Shared(Mutex::new(Bounded {
+    fmt::layer().with_ansi(false).with_target(false).with_writer(TraceFile(Mutex::new(Bounded {
         path,
         file: None,
         size: 0,
@@ -222,17 +222,17 @@ impl Bounded {
 }
 
 /// A bounded file to which several threads write. A line comes as one write.
-struct Shared(Mutex<Bounded>);
+struct TraceFile(Mutex<Bounded>);
 
-impl<'a> MakeWriter<'a> for Shared {
-    type Writer = &'a Shared;
+impl<'a> MakeWriter<'a> for TraceFile {
+    type Writer = &'a TraceFile;
 
-    fn make_writer(&'a self) -> &'a Shared {
+    fn make_writer(&'a self) -> &'a TraceFile {
         self
     }
 }
 
-impl Write for &Shared {
+impl Write for &TraceFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut file = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.write_line(line).map(|()| line.len())

@@ -24,7 +24,7 @@ const STICKY: u32 = 0o1000;
 
 /// A way in which another user can change a file, or a path component above it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
+enum WriteAccess {
     /// By owning it.
     Owner,
     /// By owning a link on the way.
@@ -40,7 +40,7 @@ enum Access {
 /// A file that others can change, a directory above it, or a link on the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignWriter {
-    access: Access,
+    access: WriteAccess,
     path: PathBuf,
     owner: u32,
     group: u32,
@@ -51,7 +51,7 @@ pub struct ForeignWriter {
 impl ForeignWriter {
     /// Returns whether every user can change it.
     pub fn is_everybody(&self) -> bool {
-        self.access == Access::Everybody
+        self.access == WriteAccess::Everybody
     }
 
     /// Returns who can change it how: "the group users can write to /srv/a (owner ana, mode 664)".
@@ -60,13 +60,13 @@ impl ForeignWriter {
         let (owner, group) = (name("/etc/passwd", self.owner), name("/etc/group", self.group));
         let mode = self.mode;
         match self.access {
-            Access::Owner => format!("{path} belongs to {owner} (group {group}, mode {mode:o})"),
-            Access::Link => format!("the link {path} belongs to {owner}"),
-            Access::Group => format!("the group {group} can write to {path} (owner {owner}, mode {mode:o})"),
-            Access::Acl => {
+            WriteAccess::Owner => format!("{path} belongs to {owner} (group {group}, mode {mode:o})"),
+            WriteAccess::Link => format!("the link {path} belongs to {owner}"),
+            WriteAccess::Group => format!("the group {group} can write to {path} (owner {owner}, mode {mode:o})"),
+            WriteAccess::Acl => {
                 format!("an ACL lets others write to {path} (owner {owner}, group {group}, mode {mode:o})")
             }
-            Access::Everybody => {
+            WriteAccess::Everybody => {
                 format!("every user can write to {path} (owner {owner}, group {group}, mode {mode:o})")
             }
         }
@@ -78,10 +78,10 @@ impl ForeignWriter {
         let user = rustix::process::geteuid().as_raw();
         match self.access {
             // it may be a stranger's trap
-            Access::Owner => format!("read it, and if it should be yours: sudo chown {user} {path}"),
-            Access::Link => format!("sudo chown -h {user} {path}"),
-            Access::Group | Access::Everybody => format!("chmod go-w {path}"),
-            Access::Acl => format!("setfacl -b {path}"),
+            WriteAccess::Owner => format!("read it, and if it should be yours: sudo chown {user} {path}"),
+            WriteAccess::Link => format!("sudo chown -h {user} {path}"),
+            WriteAccess::Group | WriteAccess::Everybody => format!("chmod go-w {path}"),
+            WriteAccess::Acl => format!("setfacl -b {path}"),
         }
     }
 }
@@ -132,8 +132,9 @@ impl TrustedUsers {
     }
 }
 
+/// The place of a component in its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum PathRole {
     Above,
     Link,
     File,
@@ -141,37 +142,37 @@ enum Role {
 
 /// A file, a directory above it, or a link on the way to it.
 #[derive(Debug)]
-struct Step {
-    role: Role,
+struct PathComponent {
+    role: PathRole,
     path: PathBuf,
     meta: Metadata,
 }
 
-impl Step {
-    fn access(&self, users: &TrustedUsers, is_private: &mut impl FnMut(u32) -> bool) -> Option<Access> {
+impl PathComponent {
+    fn access(&self, users: &TrustedUsers, is_private: &mut impl FnMut(u32) -> bool) -> Option<WriteAccess> {
         let (mode, group) = (self.meta.mode(), self.meta.gid());
-        if !users.include(self.meta.uid(), self.role != Role::File) {
-            return Some(if self.role == Role::Link { Access::Link } else { Access::Owner });
+        if !users.include(self.meta.uid(), self.role != PathRole::File) {
+            return Some(if self.role == PathRole::Link { WriteAccess::Link } else { WriteAccess::Owner });
         }
-        let is_protected = self.role == Role::Above && mode & STICKY != 0;
-        if self.role == Role::Link || is_protected || mode & (GROUP_WRITES | OTHERS_WRITE) == 0 {
+        let is_protected = self.role == PathRole::Above && mode & STICKY != 0;
+        if self.role == PathRole::Link || is_protected || mode & (GROUP_WRITES | OTHERS_WRITE) == 0 {
             None
         } else if mode & OTHERS_WRITE != 0 {
-            Some(Access::Everybody)
+            Some(WriteAccess::Everybody)
         } else if has_acl(&self.path) {
-            Some(Access::Acl)
+            Some(WriteAccess::Acl)
         } else {
             // root's own group: who is in it besides has a system's account
-            (group != 0 && !is_private(group)).then_some(Access::Group)
+            (group != 0 && !is_private(group)).then_some(WriteAccess::Group)
         }
     }
 }
 
 /// Returns all that is on the way to a file from the root of the file system, and the file as the last one.
-fn steps(path: &Path) -> io::Result<Vec<Step>> {
+fn steps(path: &Path) -> io::Result<Vec<PathComponent>> {
     let parts = |path: &Path| path.iter().rev().map(OsStr::to_owned).collect::<Vec<OsString>>();
     let (mut rest, mut at, mut links) = (parts(&std::path::absolute(path)?), PathBuf::from("/"), 0);
-    let mut steps = vec![Step { role: Role::Above, path: at.clone(), meta: at.symlink_metadata()? }];
+    let mut steps = vec![PathComponent { role: PathRole::Above, path: at.clone(), meta: at.symlink_metadata()? }];
     while let Some(part) = rest.pop() {
         match Path::new(&part).components().next() {
             Some(Component::ParentDir) => drop(at.pop()),
@@ -188,19 +189,19 @@ fn steps(path: &Path) -> io::Result<Vec<Step>> {
                         at = PathBuf::from("/");
                     }
                     rest.extend(parts(&target));
-                    steps.push(Step { role: Role::Link, path, meta });
+                    steps.push(PathComponent { role: PathRole::Link, path, meta });
                 } else {
                     at.clone_from(&path);
-                    steps.push(Step { role: Role::Above, path, meta });
+                    steps.push(PathComponent { role: PathRole::Above, path, meta });
                 }
             }
             _ => {}
         }
     }
-    let end = steps.iter().position(|step| step.path == at && step.role != Role::Link);
+    let end = steps.iter().position(|step| step.path == at && step.role != PathRole::Link);
     if let Some(end) = end {
         let mut file = steps.remove(end);
-        file.role = if file.meta.is_dir() { Role::Above } else { Role::File };
+        file.role = if file.meta.is_dir() { PathRole::Above } else { PathRole::File };
         steps.push(file);
     }
     Ok(steps)
@@ -248,7 +249,7 @@ mod tests {
     }
 
     /// Returns the ways in which others can change a file, each with the name of the path.
-    fn found(path: &Path) -> Vec<(Access, String)> {
+    fn found(path: &Path) -> Vec<(WriteAccess, String)> {
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         foreign_writers(path).unwrap().iter().map(|writer| (writer.access, name(&writer.path))).collect()
     }
@@ -260,11 +261,11 @@ mod tests {
         fs::create_dir_all(&deep).unwrap();
         for (mode, of_file, of_directory, expected) in [
             (0o755, 0o644, 0o755, vec![]),
-            (0o755, 0o646, 0o755, vec![(Access::Everybody, "file")]),
-            (0o755, 0o600, 0o777, vec![(Access::Everybody, "b")]),
+            (0o755, 0o646, 0o755, vec![(WriteAccess::Everybody, "file")]),
+            (0o755, 0o600, 0o777, vec![(WriteAccess::Everybody, "b")]),
             // nobody can exchange another user's file there
             (0o1777, 0o600, 0o755, vec![]),
-            (0o777, 0o602, 0o1777, vec![(Access::Everybody, "file"), (Access::Everybody, "a")]),
+            (0o777, 0o602, 0o1777, vec![(WriteAccess::Everybody, "file"), (WriteAccess::Everybody, "a")]),
         ] {
             write(&file, of_file);
             fs::set_permissions(&deep, Permissions::from_mode(of_directory)).unwrap();
@@ -284,7 +285,7 @@ mod tests {
         symlink(dir.path().join("link"), dir.path().join("second")).unwrap();
         assert_eq!(found(&dir.path().join("second")), []);
         fs::set_permissions(dir.path().join("open"), Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(found(&dir.path().join("second")), [(Access::Everybody, "open".to_owned())]);
+        assert_eq!(found(&dir.path().join("second")), [(WriteAccess::Everybody, "open".to_owned())]);
         symlink("round", dir.path().join("round")).unwrap();
         assert!(foreign_writers(&dir.path().join("round")).is_err());
     }
@@ -299,7 +300,7 @@ mod tests {
         write(&file, 0o664);
         assert_eq!(found(&file), [], "root's own group");
         chown(&file, None, Some(4242)).unwrap();
-        assert_eq!(found(&file), [(Access::Group, "file".to_owned())]);
+        assert_eq!(found(&file), [(WriteAccess::Group, "file".to_owned())]);
         let writer = &foreign_writers(&file).unwrap()[0];
         let path = file.display();
         assert_eq!(writer.describe(), format!("the group 4242 can write to {path} (owner root (0), mode 664)"));
@@ -313,7 +314,7 @@ mod tests {
         chown(&file, Some(0), Some(0)).unwrap();
         symlink("file", &link).unwrap();
         lchown(&link, Some(4242), Some(4242)).unwrap();
-        assert_eq!(found(&link), [(Access::Link, "link".to_owned())]);
+        assert_eq!(found(&link), [(WriteAccess::Link, "link".to_owned())]);
     }
 
     #[test]

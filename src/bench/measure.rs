@@ -40,7 +40,7 @@ impl Pace {
 const BUSY: f64 = 0.9;
 
 /// A node whose worker can measure.
-struct Place<'a> {
+struct MeasuringWorker<'a> {
     observed: &'a ObservedNode,
     worker: &'a str,
     endpoint: Endpoint,
@@ -70,8 +70,9 @@ pub async fn measure(
         rounds: u32::try_from((rounds.len() + blame::ALONE.0) * (1 + blame::AGAIN) + 1).unwrap_or(u32::MAX),
     };
     events.phase(Phase::StartingMeasurement);
-    let started =
-        each_node(places, events, async |place: Place<'_>| MeasuringProgram::start(&request, &place, events).await);
+    let started = each_node(places, events, async |place: MeasuringWorker<'_>| {
+        MeasuringProgram::start(&request, &place, events).await
+    });
     let mut programs = started.await.all()?;
 
     events.phase(Phase::MeasuringProcessors);
@@ -165,10 +166,10 @@ async fn measure_round(
     measured
 }
 
-fn place<'a>(inventory: &Inventory, observed: &'a ObservedNode) -> Result<Place<'a>, NodeError> {
+fn place<'a>(inventory: &Inventory, observed: &'a ObservedNode) -> Result<MeasuringWorker<'a>, NodeError> {
     let failed = |why: &str| NodeError::failed(observed.name(), program::OPERATION, why);
     let worker = running_worker(&inventory.cluster, &observed.runtime.containers)
         .ok_or_else(|| failed("its worker is not running").hint("hvdctl up"))?;
     let endpoint = network::place(inventory, &observed.member.node, &observed.facts).map_err(|why| failed(&why))?;
-    Ok(Place { observed, worker: &worker.id, endpoint })
+    Ok(MeasuringWorker { observed, worker: &worker.id, endpoint })
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn examine(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
     let cluster = inventory.cluster.name.as_str();
     let running = views.iter().flat_map(|view| launchers(cluster, view.containers)).filter(|c| c.state.is_up());
-    let jobs = Jobs {
+    let jobs = ClusterJobs {
         cluster,
         running: running.filter_map(ContainerSummary::job).collect(),
         all_known: views.iter().any(|view| view.node.master && view.engine.is_some()),
@@ -36,7 +36,7 @@ fn unreadable(view: &NodeView<'_>, job: &str, reason: &str) -> Finding {
 }
 
 /// The jobs of the cluster.
-struct Jobs<'a> {
+struct ClusterJobs<'a> {
     cluster: &'a str,
     /// The jobs whose launcher is up.
     running: BTreeSet<&'a str>,
@@ -44,7 +44,7 @@ struct Jobs<'a> {
     all_known: bool,
 }
 
-impl Jobs<'_> {
+impl ClusterJobs<'_> {
     /// Launchers that stopped while their job was open, workers that run for ended jobs, and containers of shells that
     /// were never started. Other containers that have exited are no fault: the newest with files of its job is kept,
     /// and the next job removes the others.

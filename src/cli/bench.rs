@@ -16,7 +16,7 @@ pub struct Bench {
     pub quick: bool,
     /// Measure only the network, or only collectives [default: both]
     #[arg(long, value_name = "PART")]
-    pub only: Option<Part>,
+    pub only: Option<BenchPart>,
     /// Print one comma-separated line for each transfer instead of the tables
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
@@ -57,7 +57,7 @@ pub struct Bench {
 
 /// A part of `bench`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub enum BenchPart {
     /// The network between the workers of every pair of nodes
     Network,
     /// Collectives of the ranks of a job, and the speed of their devices
@@ -80,7 +80,7 @@ two nodes or ranks; 4 nodes unreachable; 5 a job or another command uses a node.
 
 impl Bench {
     /// Returns whether it measures this part.
-    pub fn measures(&self, part: Part) -> bool {
+    pub fn measures(&self, part: BenchPart) -> bool {
         self.only.is_none_or(|only| only == part)
     }
 }

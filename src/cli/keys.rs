@@ -11,7 +11,7 @@ pub enum Keys {
     /// Generate the key pair on the master, if it has none
     Generate(Generate),
     /// Generate the key pair if needed, and distribute the keys to every node
-    Push(Push),
+    Push(KeysPush),
     /// Check every node's keys, and which worker can log in to which
     Status,
     /// Replace the key pair on every node, or finish an interrupted rotation
@@ -20,7 +20,7 @@ pub enum Keys {
 
 /// Options of `keys push`.
 #[derive(Debug, Args)]
-pub struct Push {
+pub struct KeysPush {
     /// Where a node accepts only a password, let ssh ask for it and install your public key first
     #[arg(long)]
     pub first_login: bool,

@@ -1,6 +1,6 @@
 //! Arguments of `pool`.
 
-use super::Format;
+use super::HostsFormat;
 use clap::{Args, Subcommand, ValueHint};
 
 /// Options of `pool`.
@@ -39,7 +39,7 @@ pub struct PoolPick {
     pub master: Option<String>,
     /// Print the nodes in the format of another tool, as hosts does [default: an inventory]
     #[arg(long, value_name = "FORMAT")]
-    pub format: Option<Format>,
+    pub format: Option<HostsFormat>,
 }
 
 const PICK: &str = "\

@@ -107,7 +107,7 @@ Examples:
 pub struct Hosts {
     /// Output format
     #[arg(long, value_name = "FORMAT", default_value = "horovod")]
-    pub format: Format,
+    pub format: HostsFormat,
     /// Print only the N best free nodes of one kind, by their grades, the best first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub best: Option<u32>,
@@ -125,7 +125,7 @@ The nodes are contacted only for --best and slurm-conf, or if the inventory does
 
 /// The output format of `hosts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum HostsFormat {
     /// For horovodrun -H: node1:1,node2:1
     Horovod,
     /// For mpirun and horovodrun -hostfile: node1 slots=1, one line each

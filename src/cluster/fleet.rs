@@ -8,7 +8,7 @@ use crate::event::{Event, Events, Step};
 use crate::inventory::{Cluster, Node};
 use crate::transport::node::{RunAs, Transport, TransportKind};
 use crate::transport::ssh::Control;
-use crate::transport::sudo::Sudo;
+use crate::transport::sudo::SudoPasswords;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
@@ -19,16 +19,17 @@ pub struct Fleet {
     kind: OnceCell<TransportKind>,
     /// If set, host keys must be known beforehand.
     strict: bool,
-    sudo: Arc<Sudo>,
+    sudo: Arc<SudoPasswords>,
     /// The events to which first contacts are reported, whatever asks for the node.
     events: Events,
-    nodes: Mutex<BTreeMap<String, Connection>>,
+    nodes: Mutex<BTreeMap<String, FleetConnection>>,
 }
 
-/// A node's place in the fleet. Its lock is held while it is connected, so that no node is connected twice.
-type Connection = Arc<AsyncMutex<Option<Connected>>>;
+/// A node of the fleet, if it is connected. The lock is held while it is being connected, so that no node is connected twice.
+type FleetConnection = Arc<AsyncMutex<Option<ConnectedNode>>>;
 
-struct Connected {
+/// A node that is connected.
+struct ConnectedNode {
     member: Member,
     /// Set if it is known how root is used there.
     has_root: bool,
@@ -36,12 +37,12 @@ struct Connected {
 
 impl Fleet {
     /// Nodes that are reached over SSH. `strict`: a host key must be known beforehand.
-    pub fn over_ssh(strict: bool, sudo: Arc<Sudo>, events: &Events) -> Fleet {
+    pub fn over_ssh(strict: bool, sudo: Arc<SudoPasswords>, events: &Events) -> Fleet {
         Fleet { kind: OnceCell::new(), strict, sudo, events: events.clone(), nodes: Mutex::default() }
     }
 
     /// Nodes that are reached in this way.
-    pub fn over(kind: TransportKind, sudo: Arc<Sudo>, events: &Events) -> Fleet {
+    pub fn over(kind: TransportKind, sudo: Arc<SudoPasswords>, events: &Events) -> Fleet {
         Fleet { kind: OnceCell::new_with(Some(kind)), ..Fleet::over_ssh(true, sudo, events) }
     }
 
@@ -101,7 +102,7 @@ impl Fleet {
         if is_lost {
             *connected = None;
         }
-        if let Some(Connected { member, has_root }) = &*connected
+        if let Some(ConnectedNode { member, has_root }) = &*connected
             && (*has_root || run_as == RunAs::Login)
         {
             return Ok(member.clone());
@@ -112,18 +113,18 @@ impl Fleet {
                 None => Arc::new(Transport::open_as_login(cluster, &node, kind.clone()).await?),
             };
             let known = Member::new(node.clone(), Arc::clone(&login));
-            let known = connected.insert(Connected { member: known, has_root: false });
+            let known = connected.insert(ConnectedNode { member: known, has_root: false });
             if run_as != RunAs::Login {
                 // without root the login stays, and with it the next attempt begins
                 let transport = login.with_root(cluster, &node.owner, &self.sudo, events).await?;
-                *known = Connected { member: Member::new(node.clone(), Arc::new(transport)), has_root: true };
+                *known = ConnectedNode { member: Member::new(node.clone(), Arc::new(transport)), has_root: true };
             }
             Ok(known.member.clone())
         };
         events.step(&node.name, Step::CONNECTING, opening).await
     }
 
-    fn nodes(&self) -> MutexGuard<'_, BTreeMap<String, Connection>> {
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<String, FleetConnection>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,7 +6,7 @@ pub(super) mod documented;
 use super::check::{bench, doctor, grade, pool, status, verify};
 use super::json::{
     DataPushNode, DataRmNode, DisconnectNode, Document, DownNode, DrainNode, EnvRmNode, ImagePruneNode, ImagePullNode,
-    ImagePushNode, LockReleaseNode, NodeEntry, NodeState, NodeStatus, SlurmDownNode, SlurmUpNode, UpNode, UpOperation,
+    ImagePushNode, LockReleaseNode, NodeEntry, NodeStatus, QueueNode, SlurmDownNode, SlurmUpNode, UpNode, UpOperation,
 };
 use super::nodes::{disconnect, exec, hosts, lock, shell};
 use super::set_up::{data, down, drain, env, image, init, keys, up};
@@ -24,7 +24,7 @@ use crate::bench::verdict::blame;
 use crate::checks::place::{RankFault, RankPlace};
 use crate::checks::verify::{RankReport, RankRow};
 use crate::checks::{Check, Finding, Fix, Severity};
-use crate::cli::{self, ExitCode, Format};
+use crate::cli::{self, ExitCode, HostsFormat};
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::exec::CommandOutput;
 use crate::data::transfer::DataOnNode;
@@ -810,7 +810,7 @@ fn slurm_made(all: &mut Made) {
         let (gres, reason) = (Some("gpu:4".to_owned()), reason.map(str::to_owned));
         (
             name.to_owned(),
-            NodeState { state: state.into(), used: 2, slots: 4, gres, reason, has_old_key: name == "node2" },
+            QueueNode { state: state.into(), used: 2, slots: 4, gres, reason, has_old_key: name == "node2" },
         )
     };
     let nodes = vec![node("node1", "mixed", None), node("node2", "drained", Some("hvdctl: job 20261121-110000-0f3b"))];
@@ -922,8 +922,8 @@ fn tools_made(all: &mut Made) {
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");
     let mut node = nodes[0].clone();
     (node.host, node.address) = ("gpu1".into(), Some("10.0.0.1".parse().unwrap()));
-    all.add("hosts", hosts::outcome(&cluster, Format::Horovod, &[(node.clone(), Some(4))], None));
-    let chosen = hosts::outcome(&cluster, Format::Env, &[(node.clone(), Some(4))], Some(choice()));
+    all.add("hosts", hosts::outcome(&cluster, HostsFormat::Horovod, &[(node.clone(), Some(4))], None));
+    let chosen = hosts::outcome(&cluster, HostsFormat::Env, &[(node.clone(), Some(4))], Some(choice()));
     all.add("hosts/best", chosen);
     let exported = || Exported {
         name: "digits".to_owned(),
@@ -935,7 +935,7 @@ fn tools_made(all: &mut Made) {
     all.add("export", export::outcome(exported(), None, None));
     let (file, dockerfile) = (Path::new("digits.yaml"), Some("FROM app\n".to_owned()));
     all.add("export/file", export::outcome(exported(), Some(file), dockerfile));
-    all.add("hosts/ssh", hosts::outcome(&cluster, Format::Ssh, &[(node, None)], None));
+    all.add("hosts/ssh", hosts::outcome(&cluster, HostsFormat::Ssh, &[(node, None)], None));
 }
 
 fn pool_made(all: &mut Made) {
@@ -974,7 +974,7 @@ fn pool_made(all: &mut Made) {
     ];
     all.add("pool", pool::listed(files, false, 1_795_266_184));
 
-    let options = cli::PoolPick { np: 16, user: None, master: None, format: Some(Format::Horovod) };
+    let options = cli::PoolPick { np: 16, user: None, master: None, format: Some(HostsFormat::Horovod) };
     let measured = |node, measured_from| pool_survey::MeasuredNode { node, measured_from };
     let picked = [(&first, pool_survey::MeasuringPoint::Node), (&second, pool_survey::MeasuringPoint::Here)];
     let nodes = picked.map(|(node, measured_from)| measured(node, measured_from)).into();

@@ -41,4 +41,4 @@ pub use crate::commands::start::slurm::down::SlurmDownNode;
 pub use crate::commands::start::slurm::up::SlurmUpNode;
 pub use crate::commands::start::train::dry_run::DryRun;
 pub use crate::document::{Document, End, Failure, FailureDetails, NoDetails, NodeEntry, Nodes, value};
-pub use crate::schedule::queue::daemons::NodeState;
+pub use crate::schedule::queue::daemons::QueueNode;

@@ -74,7 +74,7 @@ mod shared {
 }
 
 use crate::cli::{
-    Command, Data, Description, Global, Jobs, JobsCommand, Keys, Lock, Locks, Pool, PoolCommand, Scheduler,
+    Command, Data, Description, Global, Jobs, JobsCommand, Keys, Lock, Locks, Pool, PoolCommand, SchedulerChoice,
     SignalPolicy,
 };
 use crate::cluster::cancellation::Cancellation;
@@ -125,7 +125,7 @@ pub async fn run(
     let session = Session::new(locks, &signal);
     let (events, verbose, yes) = (events.clone(), global.verbose, global.yes);
     let (ask, env_files) = (!yes && !global.json, EnvFiles::new());
-    let (json, is_direct) = (global.json, global.scheduler == Some(Scheduler::Ssh));
+    let (json, is_direct) = (global.json, global.scheduler == Some(SchedulerChoice::Ssh));
     let mut context = Context { target, fleet, events, session, verbose, ask, yes, json, is_direct, env_files };
     let result = match command {
         Command::Jobs(options @ Jobs { what: None, .. }) => {

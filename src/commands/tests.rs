@@ -34,7 +34,7 @@ use crate::render::json::Line;
 use crate::transport::node::TransportKind;
 use crate::transport::node::scripted::Nodes;
 use crate::transport::privileges::process;
-use crate::transport::sudo::Sudo;
+use crate::transport::sudo::SudoPasswords;
 use clap::Parser;
 use serde_json::Value;
 use std::path::Path;
@@ -119,7 +119,7 @@ async fn hvdctl_with(nodes: &Nodes, line: &str, signals: UnboundedReceiver<u8>) 
 
 /// Runs hvdctl with another inventory.
 async fn hvdctl_on(nodes: &Nodes, inventory: Inventory, line: &str, signals: UnboundedReceiver<u8>) -> Done {
-    let sudo = Sudo::of(&inventory, false);
+    let sudo = SudoPasswords::of(&inventory, false);
     hvdctl_by(nodes, inventory, line, signals, sudo).await
 }
 
@@ -129,7 +129,7 @@ async fn hvdctl_by(
     inventory: Inventory,
     line: &str,
     signals: UnboundedReceiver<u8>,
-    sudo: Sudo,
+    sudo: SudoPasswords,
 ) -> Done {
     let words: Vec<&str> = line.split(' ').collect();
     let argv = std::iter::once("hvdctl").chain(words.clone()).map(Into::into);

@@ -282,13 +282,13 @@ impl NodeData<'_> {
         let output = run(self.transport, &argv, &[], &operation, MANY.max(2 * manifest.size())).await?.stdout;
         let state = DataState::parse(&output).map_err(|refusal| {
             let hint = match &refusal {
-                Refusal::Origin(_) => {
+                DataRefusal::Origin(_) => {
                     format!(
                         "choose another name with --as NAME; or, if these replace them, confirm that: --as {}",
                         self.name
                     )
                 }
-                Refusal::Cluster(_) | Refusal::Foreign => "choose another name with --as NAME".to_owned(),
+                DataRefusal::Cluster(_) | DataRefusal::Foreign => "choose another name with --as NAME".to_owned(),
             };
             NodeError::failed(node, &operation, refusal).hint(hint)
         })?;
@@ -536,7 +536,7 @@ impl DataOnNode {
 
 /// A reason why data are not pushed to a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Refusal {
+enum DataRefusal {
     #[error("the node has other data of this name, pushed from {0}")]
     Origin(String),
     #[error("the cluster {0} has pushed data of this name to the node")]
@@ -547,7 +547,7 @@ enum Refusal {
 
 impl DataState {
     /// Reads the records of `data/compare.sh`.
-    fn parse(output: &[u8]) -> Result<DataState, Refusal> {
+    fn parse(output: &[u8]) -> Result<DataState, DataRefusal> {
         let mut state = DataState::default();
         let text = String::from_utf8_lossy(output);
         for record in text.split('\0') {
@@ -561,9 +561,9 @@ impl DataState {
                 "has" => state.has = Some(value.into()),
                 "staged" => state.staged = Some(value.into()),
                 "replaces" => state.replaces = Some(value.into()),
-                "origin" => return Err(Refusal::Origin(value.into())),
-                "cluster" => return Err(Refusal::Cluster(value.into())),
-                "foreign" => return Err(Refusal::Foreign),
+                "origin" => return Err(DataRefusal::Origin(value.into())),
+                "cluster" => return Err(DataRefusal::Cluster(value.into())),
+                "foreign" => return Err(DataRefusal::Foreign),
                 _ => {}
             }
         }

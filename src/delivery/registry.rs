@@ -122,14 +122,15 @@ pub struct Contents {
 
 /// A registry that serves until it is dropped.
 pub struct Registry {
-    shared: Arc<Shared>,
+    shared: Arc<RegistryState>,
     /// The cluster whose nodes pull.
     cluster: String,
     port: u16,
     accepting: JoinHandle<()>,
 }
 
-struct Shared {
+/// The state of a registry that its connections share.
+struct RegistryState {
     digest: String,
     contents: Contents,
     /// The bytes that were sent to each node, by its repository.
@@ -140,7 +141,7 @@ struct Shared {
 
 /// The permission of one node to pull, until it is dropped.
 pub struct Guest {
-    shared: Arc<Shared>,
+    shared: Arc<RegistryState>,
     repository: String,
     sent: Arc<AtomicU64>,
     reference: String,
@@ -169,7 +170,7 @@ impl Drop for Guest {
     }
 }
 
-impl Shared {
+impl RegistryState {
     fn guests(&self) -> MutexGuard<'_, HashMap<String, Arc<AtomicU64>>> {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -231,7 +232,7 @@ impl Registry {
     /// Serves on these sockets. `peers`: the header's value with which relays take blobs.
     pub fn serve(listeners: Vec<TcpListener>, contents: Contents, cluster: &str, peers: Option<String>) -> Registry {
         let digest = sha256(&contents.manifest);
-        let shared = Arc::new(Shared { digest, contents, guests: Mutex::default(), peers });
+        let shared = Arc::new(RegistryState { digest, contents, guests: Mutex::default(), peers });
         let accept_on = |listener| accept(listener, Arc::clone(&shared));
         let all: Vec<_> = listeners.into_iter().map(accept_on).collect();
         let accepting = tokio::spawn(async { drop(join_all(all).await) });
@@ -264,7 +265,7 @@ impl Drop for Registry {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, shared: Arc<RegistryState>) {
     let mut connections = JoinSet::new();
     let mut strangers: VecDeque<(AbortHandle, Arc<AtomicBool>)> = VecDeque::new();
     loop {
@@ -287,7 +288,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>, is_known: Arc<AtomicBool>) {
+async fn serve(stream: TcpStream, shared: Arc<RegistryState>, is_known: Arc<AtomicBool>) {
     let answer = service_fn(|request| {
         let answer = shared.answer(&request, &is_known);
         async { Ok::<_, Infallible>(answer) }

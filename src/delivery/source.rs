@@ -37,9 +37,9 @@ pub struct ImageDescription {
 }
 
 /// Ends the work on another thread when it is dropped.
-struct Stop(Arc<AtomicBool>);
+struct StopGuard(Arc<AtomicBool>);
 
-impl Drop for Stop {
+impl Drop for StopGuard {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -143,7 +143,7 @@ impl Source {
 /// Reads an archive on another thread.
 async fn read(file: File, image: String, platform: String) -> Result<Source, ArchiveFault> {
     let stopped = Arc::new(AtomicBool::new(false));
-    let _stop = Stop(Arc::clone(&stopped));
+    let _stop = StopGuard(Arc::clone(&stopped));
     let work = tokio::task::spawn_blocking(move || {
         let mut archive = Archive::open(&file)?;
         let image = archive.image(&image, &platform)?;

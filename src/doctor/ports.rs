@@ -40,7 +40,7 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
     let started = for_each_node(placed, async |(node, address): (&NodeState, IpAddr)| {
         let _step = events.begin(node.name(), Step::read("listening for the other nodes"));
         let request = format!("{token} {address} {ports} {limit}");
-        let probe = Probe::start(inventory, node, &request).await;
+        let probe = PortProbe::start(inventory, node, &request).await;
         probe.map(|probe| (node, address, probe)).map_err(|cause| untested(inventory, node, &cause))
     });
     let (listening, mut findings) = split(started.await);
@@ -56,7 +56,7 @@ pub(super) async fn check(inventory: &Inventory, nodes: &[NodeState], events: &E
         let logins = reasons.map(|reasons| logins(&places, from, &reasons));
         (probe, logins.map_err(|cause| untested(inventory, node, &cause)))
     });
-    let (_probes, results): (Vec<Probe>, Vec<_>) = tried.await.into_iter().unzip();
+    let (_probes, results): (Vec<PortProbe>, Vec<_>) = tried.await.into_iter().unzip();
     let (pairs, untested) = split(results);
     findings.extend(untested);
     (Matrix { pairs: pairs.concat(), ..Matrix::default() }, findings)
@@ -89,20 +89,20 @@ fn untested(inventory: &Inventory, node: &NodeState, cause: &str) -> Finding {
 }
 
 /// The program that tests ports on a node. It listens until this is dropped.
-struct Probe(Dialogue);
+struct PortProbe(Dialogue);
 
-impl Probe {
+impl PortProbe {
     /// Starts the program, which then listens.
     ///
     /// # Errors
     /// The reason why the node cannot listen.
-    async fn start(inventory: &Inventory, node: &NodeState, request: &str) -> Result<Probe, String> {
+    async fn start(inventory: &Inventory, node: &NodeState, request: &str) -> Result<PortProbe, String> {
         let (operation, argv) = ("test ports", ["python3", "-c", PORTS]);
         let process = match node.worker(inventory) {
             Some((runtime, id)) => runtime.exec(id, &argv, operation).await,
             None => node.member.transport.spawn(RunAs::Root, &argv, operation).await,
         };
-        let mut probe = Probe(Dialogue::new(process.map_err(|error| error.message)?));
+        let mut probe = PortProbe(Dialogue::new(process.map_err(|error| error.message)?));
         match probe.ask(request, inventory.cluster.command_timeout).await?.as_str() {
             "listening" => Ok(probe),
             answer => Err(format!("cannot listen: {}", answer.trim_start_matches("busy "))),

@@ -22,17 +22,19 @@ const MOST_RANKS: u32 = 800;
 /// The field in which Kubernetes writes the number of a pod of an indexed job.
 const INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
+/// The specification of a JobSet.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
-    network: Network,
+struct JobSetSpec {
+    network: JobSetNetwork,
     failure_policy: FailurePolicy,
     replicated_jobs: [ReplicatedJob; 1],
 }
 
+/// The names of a JobSet's pods in DNS.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Network {
+struct JobSetNetwork {
     #[serde(rename = "enableDNSHostnames")]
     enable_dns_hostnames: bool,
     publish_not_ready_addresses: bool,
@@ -111,13 +113,18 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
 }
 
 /// Returns the JobSet whose pods run this container.
-fn resource(request: &ExportRequest<'_>, parts: &PodParts, shape: Shape, container: PodContainer) -> Resource<Spec> {
+fn resource(
+    request: &ExportRequest<'_>,
+    parts: &PodParts,
+    shape: Shape,
+    container: PodContainer,
+) -> Resource<JobSetSpec> {
     Resource {
         api_version: "jobset.x-k8s.io/v1alpha2",
         kind: "JobSet",
         metadata: Metadata { name: parts.name.clone() },
-        spec: Spec {
-            network: Network {
+        spec: JobSetSpec {
+            network: JobSetNetwork {
                 enable_dns_hostnames: true,
                 // ranks look for one another before all of them are ready
                 publish_not_ready_addresses: true,

@@ -31,9 +31,10 @@ const START: &str = include_str!("../scripts/worker/start.sh");
 /// The port of sshd in a pod, which has a network of its own.
 const SSH: u16 = 22;
 
+/// The specification of an MPIJob.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
+struct MpiJobSpec {
     slots_per_worker: u32,
     launcher_creation_policy: &'static str,
     run_policy: RunPolicy,
@@ -98,7 +99,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         api_version: "kubeflow.org/v2beta1",
         kind: "MPIJob",
         metadata: Metadata { name: parts.name.clone() },
-        spec: Spec {
+        spec: MpiJobSpec {
             slots_per_worker: shape.ranks,
             launcher_creation_policy: "WaitForWorkersReady",
             run_policy: RunPolicy { clean_pod_policy: "Running", backoff_limit: request.options.restarts },

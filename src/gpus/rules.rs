@@ -98,7 +98,7 @@ fn of_node(node: &GpuNode<'_>) -> Vec<Finding> {
 }
 
 /// A rule on single GPUs. GPUs of a node with the same text have one finding.
-struct Rule {
+struct GpuRule {
     severity: Severity,
     check: Check,
     find: fn(&GpuHealth) -> Option<String>,
@@ -106,7 +106,7 @@ struct Rule {
     hint: &'static str,
 }
 
-impl Rule {
+impl GpuRule {
     fn apply(&self, node: &GpuNode<'_>, machine: &MachineHealth) -> Vec<Finding> {
         let found = node.gpus(machine).into_iter().filter_map(|gpu| Some(((self.find)(gpu)?, gpu.index.to_string())));
         let finding = |(text, indices): (String, Vec<String>)| {
@@ -125,15 +125,15 @@ fn gpus_of(indices: &[String]) -> String {
     }
 }
 
-const RULES: [Rule; 19] = [
-    Rule {
+const RULES: [GpuRule; 19] = [
+    GpuRule {
         severity: Warning,
         check: Check::GpuLost,
         find: |gpu| failures(gpu).filter(|_| !is_serious(gpu)),
         why: "some cards cannot report it; a broken sensor looks the same",
         hint: "see `nvidia-smi -q` on the node",
     },
-    Rule {
+    GpuRule {
         severity: Error,
         check: Check::GpuLost,
         find: |gpu| failures(gpu).filter(|_| is_serious(gpu)),
@@ -141,7 +141,7 @@ const RULES: [Rule; 19] = [
         hint: "see `sudo dmesg` on the node for Xid errors, and reset the GPU (`nvidia-smi --gpu-reset -i N`) or \
             reboot the node",
     },
-    Rule {
+    GpuRule {
         severity: Error,
         check: Check::GpuLost,
         find: |gpu| {
@@ -151,28 +151,28 @@ const RULES: [Rule; 19] = [
         why: "it had an error from which it does not recover on its own",
         hint: "do what the driver recommends: `nvidia-smi --gpu-reset -i N`, or a reboot of the node",
     },
-    Rule {
+    GpuRule {
         severity: Error,
         check: Check::GpuClocks,
         find: |gpu| slowed(gpu, &[Slowdown::PowerBrake, Slowdown::HardwareHeat, Slowdown::Hardware]),
         why: "all ranks wait for the slowest GPU",
         hint: "check fans, air flow and power supplies of the node",
     },
-    Rule {
+    GpuRule {
         severity: Warning,
         check: Check::GpuClocks,
         find: |gpu| slowed(gpu, &[Slowdown::SoftwareHeat]),
         why: "all ranks wait for the slowest GPU",
         hint: "check fans and air flow of the node",
     },
-    Rule {
+    GpuRule {
         severity: Note,
         check: Check::GpuClocks,
         find: |gpu| slowed(gpu, &[Slowdown::PowerCap, Slowdown::ClockSetting]),
         why: "",
         hint: "",
     },
-    Rule {
+    GpuRule {
         severity: Warning,
         check: Check::GpuHeat,
         find: |gpu| {
@@ -183,7 +183,7 @@ const RULES: [Rule; 19] = [
         why: "all ranks wait for the slowest GPU",
         hint: "check fans and air flow of the node",
     },
-    Rule {
+    GpuRule {
         severity: Error,
         check: Check::GpuMemory,
         find: |gpu| {
@@ -194,7 +194,7 @@ const RULES: [Rule; 19] = [
         hint: "reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node; if they come back, have the GPU \
             replaced",
     },
-    Rule {
+    GpuRule {
         severity: Error,
         check: Check::GpuMemory,
         find: |gpu| {
@@ -206,7 +206,7 @@ const RULES: [Rule; 19] = [
         why: "the broken part of its memory stays in use until the GPU is reset",
         hint: "reset the GPU (`nvidia-smi --gpu-reset -i N`) or reboot the node",
     },
-    Rule {
+    GpuRule {
         severity: Error,
         check: Check::GpuMemory,
         find: |gpu| {
@@ -218,7 +218,7 @@ const RULES: [Rule; 19] = [
         why: "it has no spare memory left for what breaks",
         hint: "have the GPU replaced",
     },
-    Rule {
+    GpuRule {
         severity: Warning,
         check: Check::GpuPcie,
         find: |gpu| {
@@ -229,7 +229,7 @@ const RULES: [Rule; 19] = [
         why: "data reach the GPU slowly",
         hint: "reseat the GPU or its riser, and check the settings of the firmware",
     },
-    Rule {
+    GpuRule {
         severity: Error,
         check: Check::Nvlink,
         find: |gpu| {
@@ -239,14 +239,14 @@ const RULES: [Rule; 19] = [
         why: "CUDA programs on this machine fail at their start, with error 802",
         hint: "see `sudo systemctl status nvidia-fabricmanager` on the node; its version must be that of the driver",
     },
-    Rule {
+    GpuRule {
         severity: Note,
         check: Check::GpuSettings,
         find: |gpu| gpu.persistence.known().filter(|is_on| !**is_on).map(|_| "persistence mode is off".into()),
         why: "the driver is loaded anew for every program, which takes seconds",
         hint: "run `sudo systemctl enable --now nvidia-persistenced` on the node, or `sudo nvidia-smi -pm 1`",
     },
-    Rule {
+    GpuRule {
         severity: Warning,
         check: Check::GpuSettings,
         find: |gpu| match (&gpu.mig, &gpu.mig_pending) {
@@ -258,7 +258,7 @@ const RULES: [Rule; 19] = [
         why: "the node then has other devices",
         hint: "reset the GPU now (`nvidia-smi --gpu-reset -i N`), or set the mode back (`nvidia-smi -mig 0` or `1`)",
     },
-    Rule {
+    GpuRule {
         severity: Warning,
         check: Check::GpuUsers,
         find: |gpu| {
@@ -270,15 +270,15 @@ const RULES: [Rule; 19] = [
                have the memory if the node is a container; a killed one may hang in the driver (`sudo dmesg`): \
                `nvidia-smi --gpu-reset -i N` or a reboot frees the memory",
     },
-    Rule { severity: Note, check: Check::GpuSettings, find: settings, why: "", hint: "" },
-    Rule {
+    GpuRule { severity: Note, check: Check::GpuSettings, find: settings, why: "", hint: "" },
+    GpuRule {
         severity: Error,
         check: Check::GpuSettings,
         find: |gpu| compute_mode(gpu, "Prohibited"),
         why: "no CUDA program can use the GPU",
         hint: "run `sudo nvidia-smi -c DEFAULT` on the node",
     },
-    Rule {
+    GpuRule {
         severity: Warning,
         check: Check::GpuSettings,
         find: |gpu| {
@@ -289,7 +289,7 @@ const RULES: [Rule; 19] = [
         why: "the driver slows a virtual GPU down that has no license, and may refuse programs what they need",
         hint: "see `sudo systemctl status nvidia-gridd` on the node, and its license server",
     },
-    Rule {
+    GpuRule {
         severity: Warning,
         check: Check::GpuLost,
         find: |gpu| {

@@ -151,7 +151,7 @@ fn chosen<'a>(node: &inventory::Node, facts: &'a Facts) -> Vec<&'a Gpu> {
 /// Grades nodes, the best first. They are compared with those of their kind among these. It depends on nothing but the
 /// ledgers and the nodes' own clocks, so that every operator gets the same grades.
 pub fn assess(nodes: &[Evidence]) -> Vec<Assessment> {
-    let nodes: Vec<Node<'_>> = nodes.iter().map(Node::new).collect();
+    let nodes: Vec<AssessedNode<'_>> = nodes.iter().map(AssessedNode::new).collect();
     let mut assessed: Vec<Assessment> = nodes.iter().map(|node| node.assess(&nodes)).collect();
     // a node of which nothing is known comes after those that are known to be usable
     let group = |grade: Grade| match grade {
@@ -171,7 +171,7 @@ pub fn assess(nodes: &[Evidence]) -> Vec<Assessment> {
 /// Returns the speed of each of these nodes relative to the fastest of them whose speed was measured in the same way,
 /// from 0 to 1. `None` for one that was never measured.
 pub fn speeds(nodes: &[Evidence]) -> Vec<Option<f64>> {
-    let nodes: Vec<Node<'_>> = nodes.iter().map(Node::new).collect();
+    let nodes: Vec<AssessedNode<'_>> = nodes.iter().map(AssessedNode::new).collect();
     nodes.iter().map(|node| node.speed(&nodes)).collect()
 }
 
@@ -182,15 +182,15 @@ struct Score {
 }
 
 /// A node with those of its entries that count.
-struct Node<'a> {
+struct AssessedNode<'a> {
     evidence: &'a Evidence,
     entries: Vec<&'a Entry>,
     /// The figures that it is compared by.
     figures: BTreeMap<Figure, f64>,
 }
 
-impl<'a> Node<'a> {
-    fn new(evidence: &'a Evidence) -> Node<'a> {
+impl<'a> AssessedNode<'a> {
+    fn new(evidence: &'a Evidence) -> AssessedNode<'a> {
         let counts = |entry: &&Entry| evidence.ledger.age(entry) < FORGOTTEN;
         let entries: Vec<&Entry> = evidence.ledger.entries.iter().filter(counts).collect();
         let mut figures: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
@@ -202,7 +202,7 @@ impl<'a> Node<'a> {
             }
         }
         let figures = figures.into_iter().map(|(figure, values)| (figure, representative(&values))).collect();
-        Node { evidence, entries, figures }
+        AssessedNode { evidence, entries, figures }
     }
 
     /// Returns what an entry counts by its age.
@@ -216,11 +216,11 @@ impl<'a> Node<'a> {
         values.iter().map(|(entry, value)| self.weight(entry) * value).sum::<f64>() / weights
     }
 
-    fn assess(&self, all: &[Node<'_>]) -> Assessment {
+    fn assess(&self, all: &[AssessedNode<'_>]) -> Assessment {
         let Evidence { node, kind, ledger } = self.evidence;
         let is_system = |entry: &&&Entry| matches!(entry.event, LedgerEvent::System { .. });
         let evidence = self.entries.len() - self.entries.iter().filter(is_system).count();
-        let peers: Vec<&Node<'_>> = all.iter().filter(|other| other.evidence.kind == *kind).collect();
+        let peers: Vec<&AssessedNode<'_>> = all.iter().filter(|other| other.evidence.kind == *kind).collect();
         let scores = [
             (Area::Health, self.health()),
             (Area::Reliability, self.reliability()),
@@ -315,7 +315,7 @@ impl<'a> Node<'a> {
 
     /// The lowest of these figures as a share of the best one of the kind. A node that is alone has nothing to be
     /// compared with.
-    fn compare(&self, peers: &[&Node<'_>], figures: &[Figure]) -> Option<Score> {
+    fn compare(&self, peers: &[&AssessedNode<'_>], figures: &[Figure]) -> Option<Score> {
         let share = |figure: &Figure| {
             let own = self.figures.get(figure)?;
             let of_peers: Vec<f64> = peers.iter().filter_map(|peer| peer.figures.get(figure).copied()).collect();
@@ -344,7 +344,7 @@ impl<'a> Node<'a> {
     }
 
     /// Returns its speed relative to the fastest node whose speed was measured in the same way.
-    fn speed(&self, all: &[Node<'_>]) -> Option<f64> {
+    fn speed(&self, all: &[AssessedNode<'_>]) -> Option<f64> {
         let figure = self.device();
         let own = self.figures.get(&figure)?;
         Some(own / all.iter().filter_map(|node| node.figures.get(&figure).copied()).fold(*own, f64::max))

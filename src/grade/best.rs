@@ -40,7 +40,7 @@ pub struct Choice {
 }
 
 /// The free nodes of a kind, the best first, and how many there are with those that are not free.
-struct Group<'a> {
+struct FreeNodes<'a> {
     kind: &'a NodeKind,
     free: Vec<&'a NodeGrade>,
     all: usize,
@@ -84,7 +84,7 @@ pub fn best(
     wanted: usize,
 ) -> Result<Choice, Shortage> {
     let groups = groups(graded, unavailable);
-    let mut enough: Vec<&Group<'_>> = groups.iter().filter(|group| group.free.len() >= wanted).collect();
+    let mut enough: Vec<&FreeNodes<'_>> = groups.iter().filter(|group| group.free.len() >= wanted).collect();
     let all_measured = enough.iter().flat_map(|group| &group.free[..wanted]).all(|node| node.speed.is_some());
     enough.sort_by(|one, other| compare(one, other, wanted, all_measured));
     let Some(chosen) = enough.first() else { return Err(shortage(graded, unavailable, &groups, wanted)) };
@@ -99,13 +99,13 @@ pub fn best(
 }
 
 /// Groups the nodes by kind, in the order of the first node of each.
-fn groups<'a>(graded: &'a [NodeGrade], unavailable: &BTreeMap<String, Unavailability>) -> Vec<Group<'a>> {
+fn groups<'a>(graded: &'a [NodeGrade], unavailable: &BTreeMap<String, Unavailability>) -> Vec<FreeNodes<'a>> {
     let of_kind = nodeset::alike(graded.iter().map(|node| (&node.kind, node)));
     let group = |(kind, nodes): (&'a NodeKind, Vec<&'a NodeGrade>)| {
         let all = nodes.len();
         let mut free: Vec<_> = nodes.into_iter().filter(|node| !unavailable.contains_key(&node.node)).collect();
         free.sort_by(|one, other| quality(other).partial_cmp(&quality(one)).unwrap_or(Ordering::Equal));
-        Group { kind, free, all }
+        FreeNodes { kind, free, all }
     };
     of_kind.into_iter().map(group).collect()
 }
@@ -121,18 +121,19 @@ fn finite(value: Option<f64>) -> f64 {
 }
 
 /// Orders kinds that have enough free nodes, the better one first.
-fn compare(one: &Group<'_>, other: &Group<'_>, wanted: usize, all_measured: bool) -> Ordering {
-    let failing = |group: &Group<'_>| group.free[..wanted].iter().filter(|node| node.grade == Grade::F).count();
-    let slowest = |group: &Group<'_>| match all_measured {
+fn compare(one: &FreeNodes<'_>, other: &FreeNodes<'_>, wanted: usize, all_measured: bool) -> Ordering {
+    let failing = |group: &FreeNodes<'_>| group.free[..wanted].iter().filter(|node| node.grade == Grade::F).count();
+    let slowest = |group: &FreeNodes<'_>| match all_measured {
         true => group.free[..wanted].iter().map(|node| finite(node.speed)).fold(f64::INFINITY, f64::min),
         false => 0.0,
     };
-    let size = |Group { kind, .. }: &Group<'_>| {
+    let size = |FreeNodes { kind, .. }: &FreeNodes<'_>| {
         (u64::from(kind.gpus) * kind.gpu_memory_mib.unwrap_or_default(), kind.gpus, kind.cores)
     };
     // the worst first
-    let grades =
-        |group: &Group<'_>| group.free[..wanted].iter().rev().map(|node| node.grade.preference()).collect::<Vec<_>>();
+    let grades = |group: &FreeNodes<'_>| {
+        group.free[..wanted].iter().rev().map(|node| node.grade.preference()).collect::<Vec<_>>()
+    };
     (failing(one).cmp(&failing(other)))
         .then_with(|| other.kind.gpu.is_some().cmp(&one.kind.gpu.is_some()))
         .then_with(|| slowest(other).total_cmp(&slowest(one)))
@@ -144,10 +145,10 @@ fn compare(one: &Group<'_>, other: &Group<'_>, wanted: usize, all_measured: bool
 fn shortage(
     graded: &[NodeGrade],
     unavailable: &BTreeMap<String, Unavailability>,
-    groups: &[Group<'_>],
+    groups: &[FreeNodes<'_>],
     wanted: usize,
 ) -> Shortage {
-    let supply = |group: &Group<'_>| Supply {
+    let supply = |group: &FreeNodes<'_>| Supply {
         kind: group.kind.to_string(),
         free: group.free.iter().map(|node| node.node.clone()).collect(),
         all: group.all,

@@ -122,7 +122,7 @@ fn seconds(text: &str) -> f64 {
 
 /// The fields of an entry that are read first.
 #[derive(Deserialize)]
-struct Stamp {
+struct EntryHeader {
     format: u32,
     time: f64,
     #[serde(default)]
@@ -199,7 +199,7 @@ impl Ledger {
     fn read<'a>(&mut self, host: &str, lines: impl Iterator<Item = &'a [u8]>) {
         let mut jobs: BTreeMap<String, usize> = BTreeMap::new();
         for line in lines.filter(|line| !line.trim_ascii().is_empty()) {
-            let Ok(Stamp { format, time, host: of }) = serde_json::from_slice(line) else {
+            let Ok(EntryHeader { format, time, host: of }) = serde_json::from_slice(line) else {
                 self.damaged += 1;
                 continue;
             };

@@ -126,7 +126,7 @@ struct Chosen {
 
 /// The entry at a name in an archive.
 #[derive(Debug)]
-enum Entry {
+enum ArchiveEntry {
     File(ArchiveExtent),
     /// A link, and the name to which it leads; `None` if that is outside.
     Link(Option<String>),
@@ -135,7 +135,7 @@ enum Entry {
 /// The entries of an archive.
 pub struct Archive<R> {
     file: R,
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, ArchiveEntry>,
 }
 
 #[derive(Deserialize)]
@@ -164,7 +164,7 @@ struct Platform {
 
 /// An index has `manifests`, a manifest has the rest.
 #[derive(Deserialize)]
-struct Manifest {
+struct ImageManifest {
     #[serde(default)]
     manifests: Vec<Descriptor>,
     config: Option<Descriptor>,
@@ -172,17 +172,19 @@ struct Manifest {
     layers: Vec<Descriptor>,
 }
 
+/// The configuration of an image.
 #[derive(Deserialize)]
-struct Config {
+struct ImageConfig {
     #[serde(flatten)]
     platform: Platform,
     #[serde(default)]
-    config: Option<Process>,
+    config: Option<ImageEnvironment>,
     rootfs: RootFs,
 }
 
+/// The environment of an image's containers.
 #[derive(Deserialize)]
-struct Process {
+struct ImageEnvironment {
     #[serde(rename = "Env", default)]
     env: Option<Vec<String>>,
 }
@@ -219,11 +221,11 @@ impl<R: Read + Seek> Archive<R> {
                 if extent.offset.checked_add(extent.length).is_none_or(|end| end > length) {
                     return Err(ArchiveFault::Truncated(name));
                 }
-                Entry::File(extent)
+                ArchiveEntry::File(extent)
             } else if kind.is_symlink() {
-                Entry::Link(normalized(name.rsplit_once('/').map_or("", |(directory, _)| directory), &link))
+                ArchiveEntry::Link(normalized(name.rsplit_once('/').map_or("", |(directory, _)| directory), &link))
             } else if kind.is_hard_link() {
-                Entry::Link(normalized("", &link))
+                ArchiveEntry::Link(normalized("", &link))
             } else {
                 continue;
             };
@@ -255,7 +257,7 @@ impl<R: Read + Seek> Archive<R> {
                 "manifest.json or index.json, as archives of docker save have; it may be truncated".into(),
             ));
         };
-        let Config { platform, config: process, rootfs } = parse("configuration", &config)?;
+        let ImageConfig { platform, config: environment, rootfs } = parse("configuration", &config)?;
         if !wanted.is_empty() && platform.text() != wanted {
             return Err(ArchiveFault::Platform { wanted: wanted.to_owned(), found: platform.text() });
         }
@@ -264,7 +266,7 @@ impl<R: Read + Seek> Archive<R> {
             let cause = format!("it names {} layers, but the archive has {}", diff_ids.len(), layers.len());
             return Err(ArchiveFault::Malformed { name: "configuration".into(), cause });
         }
-        let env = process.and_then(|process| process.env).unwrap_or_default();
+        let env = environment.and_then(|environment| environment.env).unwrap_or_default();
         let with_digest = |(mut layer, diff_id): (SavedLayer, &String)| {
             if layer.compression == Compression::None {
                 layer.digest = Some(diff_id.clone());
@@ -309,7 +311,7 @@ impl<R: Read + Seek> Archive<R> {
 
     /// Reads `index.json`.
     fn in_layout(&mut self, image: &str, platform: &str) -> Result<Chosen, ArchiveFault> {
-        let (mut manifest, mut depth): (Manifest, _) = (parse("index.json", &self.document("index.json")?)?, 0);
+        let (mut manifest, mut depth): (ImageManifest, _) = (parse("index.json", &self.document("index.json")?)?, 0);
         while manifest.config.is_none() {
             let has_blob = |one: &Descriptor| blob_path(&one.digest).is_ok_and(|path| self.find(&path).is_ok());
             let chosen = choose(manifest.manifests, image, platform, &has_blob)?;
@@ -356,9 +358,9 @@ impl<R: Read + Seek> Archive<R> {
         let mut at = normalized("", name.as_bytes()).ok_or_else(missing)?;
         for _ in 0..MAX_DEPTH {
             match self.entries.get(&at) {
-                Some(Entry::File(extent)) => return Ok(*extent),
-                Some(Entry::Link(Some(target))) => at.clone_from(target),
-                Some(Entry::Link(None)) | None => return Err(missing()),
+                Some(ArchiveEntry::File(extent)) => return Ok(*extent),
+                Some(ArchiveEntry::Link(Some(target))) => at.clone_from(target),
+                Some(ArchiveEntry::Link(None)) | None => return Err(missing()),
             }
         }
         Err(missing())

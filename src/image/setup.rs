@@ -26,12 +26,12 @@ pub const SETUP_SSH: &str = include_str!("../scripts/image/setup_ssh.sh");
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Setup {
     steps: Vec<String>,
-    files: Vec<File>,
+    files: Vec<SetupFile>,
 }
 
-/// A file of the project.
+/// A file of the project that the steps need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct File {
+struct SetupFile {
     /// Its path in the project.
     name: String,
     mode: u32,
@@ -83,7 +83,7 @@ impl Setup {
             let mode = if meta.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 };
             let contents = files::read_regular(&real, left).map_err(unreadable)?;
             left -= contents.len() as u64;
-            Ok(File { name: name.clone(), mode, contents })
+            Ok(SetupFile { name: name.clone(), mode, contents })
         };
         let files = names.iter().map(read).collect::<Result<_, _>>()?;
         Ok(Setup { steps: steps.to_vec(), files })
@@ -128,7 +128,7 @@ impl Setup {
         add(cluster.as_bytes());
         add(content.as_bytes());
         self.steps().iter().for_each(|step| add(step.command.as_bytes()));
-        for File { name, mode, contents } in &self.files {
+        for SetupFile { name, mode, contents } in &self.files {
             add(name.as_bytes());
             add(&mode.to_le_bytes());
             add(contents);
@@ -148,7 +148,7 @@ impl Setup {
         header.set_mode(0o755);
         header.set_size(0);
         archive.append_data(&mut header, directory, std::io::empty())?;
-        for File { name, mode, contents } in &self.files {
+        for SetupFile { name, mode, contents } in &self.files {
             let mut header = tar::Header::new_gnu();
             header.set_entry_type(tar::EntryType::Regular);
             header.set_mode(*mode);

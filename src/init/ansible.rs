@@ -14,8 +14,9 @@ const MOST_GROUPS: usize = 256;
 /// Variables with the line of each.
 type Variables = BTreeMap<String, (usize, String)>;
 
+/// A group of hosts, with the line that names it first.
 #[derive(Default)]
-struct Group {
+struct AnsibleGroup {
     line: usize,
     hosts: BTreeSet<usize>,
     /// The groups in it, with the line.
@@ -23,7 +24,8 @@ struct Group {
     variables: Variables,
 }
 
-struct Named {
+/// A host, with the line that names it first.
+struct AnsibleHost {
     name: String,
     line: usize,
     port: Option<u16>,
@@ -33,13 +35,13 @@ struct Named {
 /// An inventory as it is written.
 #[derive(Default)]
 struct Written {
-    hosts: Vec<Named>,
+    hosts: Vec<AnsibleHost>,
     by_name: HashMap<String, usize>,
-    groups: BTreeMap<String, Group>,
+    groups: BTreeMap<String, AnsibleGroup>,
 }
 
 /// The meaning of the lines below a heading.
-enum Section {
+enum AnsibleSection {
     Hosts(String),
     Children(String),
     Variables(String),
@@ -51,7 +53,7 @@ enum Section {
 /// The first line that cannot be read.
 pub fn parse(text: &str, user: Option<&str>) -> Result<Machines, MachineFault> {
     let mut written = Written::default();
-    let mut section = Section::Hosts("ungrouped".into());
+    let mut section = AnsibleSection::Hosts("ungrouped".into());
     for (number, line) in text.lines().enumerate() {
         let (number, line) = (number + 1, line.trim());
         if !line.is_empty() && !line.starts_with(['#', ';']) {
@@ -62,35 +64,37 @@ pub fn parse(text: &str, user: Option<&str>) -> Result<Machines, MachineFault> {
 }
 
 impl Written {
-    fn line(&mut self, number: usize, line: &str, section: &mut Section) -> Result<(), String> {
+    fn line(&mut self, number: usize, line: &str, section: &mut AnsibleSection) -> Result<(), String> {
         static HEADING: LazyLock<Regex> =
             LazyLock::new(|| Regex::new(r"^\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?$").expect("a valid pattern"));
         if let Some(heading) = HEADING.captures(line) {
             let name = heading[1].to_owned();
             *section = match heading.get(2).map(|kind| kind.as_str()) {
-                None => Section::Hosts(name.clone()),
-                Some("children") => Section::Children(name.clone()),
-                Some("vars") => Section::Variables(name.clone()),
+                None => AnsibleSection::Hosts(name.clone()),
+                Some("children") => AnsibleSection::Children(name.clone()),
+                Some("vars") => AnsibleSection::Variables(name.clone()),
                 Some(_) => return Err(format!("expected [GROUP], [GROUP:children] or [GROUP:vars], found {line}")),
             };
             // variables alone make no group
-            if !matches!(section, Section::Variables(_)) {
-                self.groups.entry(name).or_insert_with(|| Group { line: number, ..Group::default() });
+            if !matches!(section, AnsibleSection::Variables(_)) {
+                self.groups.entry(name).or_insert_with(|| AnsibleGroup { line: number, ..AnsibleGroup::default() });
             }
             return Ok(());
         }
         match section {
-            Section::Hosts(group) => self.host(number, line, group),
-            Section::Children(group) => {
+            AnsibleSection::Hosts(group) => self.host(number, line, group),
+            AnsibleSection::Children(group) => {
                 let child = words(line)?.into_iter().next().unwrap_or_default();
                 self.groups.entry(group.clone()).or_default().children.insert(child, number);
                 Ok(())
             }
-            Section::Variables(group) => {
+            AnsibleSection::Variables(group) => {
                 let (name, value) = line.split_once('=').ok_or("expected NAME=VALUE")?;
                 let value = words(value.trim()).map_or(value.trim().to_owned(), |words| words.join(" "));
-                let group =
-                    self.groups.entry(group.clone()).or_insert_with(|| Group { line: number, ..Group::default() });
+                let group = self
+                    .groups
+                    .entry(group.clone())
+                    .or_insert_with(|| AnsibleGroup { line: number, ..AnsibleGroup::default() });
                 group.variables.insert(name.trim().to_owned(), (number, value));
                 Ok(())
             }
@@ -114,7 +118,7 @@ impl Written {
             let name = inventory::NODE_NAME.read(&name).map_err(|why| format!("{name}: {why}"))?;
             let index = *self.by_name.entry(name.clone()).or_insert(self.hosts.len());
             if index == self.hosts.len() {
-                self.hosts.push(Named { name, line: number, port: None, variables: Variables::new() });
+                self.hosts.push(AnsibleHost { name, line: number, port: None, variables: Variables::new() });
             }
             if self.hosts.len() > MOST_NAMES {
                 return Err(format!("more than {MOST_NAMES} machines"));
@@ -217,7 +221,7 @@ impl Written {
 }
 
 /// The machine of a host with these variables; none of a host that is Ansible's own machine.
-fn machine(host: &Named, variables: &Variables, user: Option<&str>) -> Result<Option<Machine>, MachineFault> {
+fn machine(host: &AnsibleHost, variables: &Variables, user: Option<&str>) -> Result<Option<Machine>, MachineFault> {
     // the later names are those of older versions
     let value = |names: [&'static str; 2]| {
         let found = names.iter().find_map(|name| Some((*name, variables.get(*name)?)));

@@ -40,7 +40,7 @@ pub fn read(client: &Client) -> Result<Aliases, Error> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Aliases::default()),
         read => read.with_context(|| format!("cannot read {}", file.display()))?,
     };
-    Ok(Config::parse(&String::from_utf8_lossy(&text), &home, DEPTH).aliases())
+    Ok(SshConfig::parse(&String::from_utf8_lossy(&text), &home, DEPTH).aliases())
 }
 
 /// The names to which the settings of a block apply.
@@ -90,15 +90,15 @@ impl Block {
 
 /// The names in a configuration, and the settings that apply to them.
 #[derive(Default)]
-struct Config {
+struct SshConfig {
     names: Vec<String>,
     /// Keyword in lower case, and value; of several that apply to a name the first counts.
     settings: Vec<(Rc<Block>, String, String)>,
 }
 
-impl Config {
-    fn parse(text: &str, home: &Path, depth: usize) -> Config {
-        let mut config = Config::default();
+impl SshConfig {
+    fn parse(text: &str, home: &Path, depth: usize) -> SshConfig {
+        let mut config = SshConfig::default();
         config.walk(text, home, depth, Rc::new(Block::All));
         let mut known = HashSet::new();
         config.names.retain(|name| known.insert(name.clone()));
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn aliases(text: &str) -> Aliases {
-        Config::parse(text, Path::new("/nowhere"), 0).aliases()
+        SshConfig::parse(text, Path::new("/nowhere"), 0).aliases()
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         let text = "# Host no\nHost *\n  User ana\nHost gpu1 gpu1.example.org !gpu9 gpu? # head\n  HostName 10.0.0.1\n\
                     HOST=gpu2\ninclude ~/.ssh/d/* missing\nHost = \"gpu3\"\nHostName gpu4\nMatch host \
                     gpu5\n\tHost\tgpu6";
-        let names = Config::parse(text, home.path(), 1).names;
+        let names = SshConfig::parse(text, home.path(), 1).names;
         assert_eq!(names, ["gpu1", "gpu1.example.org", "gpu2", "one", "gpu3", "gpu6"]);
     }
 
@@ -287,7 +287,7 @@ mod tests {
         std::fs::create_dir_all(home.path().join(".ssh/d")).unwrap();
         std::fs::write(home.path().join(".ssh/d/1"), "User git\nHost code2\n  User git").unwrap();
         let text = "Host code1\n  Include d/1 ${HVDCTL_NO_SUCH_VARIABLE}/x\n  HostName a\nHost gpu1";
-        let found = Config::parse(text, home.path(), 1).aliases();
+        let found = SshConfig::parse(text, home.path(), 1).aliases();
         assert_eq!(found.machines, ["gpu1"]);
         assert_eq!(found.left_out.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["code1", "code2"]);
     }

@@ -15,8 +15,8 @@ use toml::de::DeValue;
 /// The fields by which a machine is known. Where one is refused, no other fault of the node can be judged.
 const IDENTITY: [&str; 6] = ["host", "name", "user", "ssh_port", "jump", "address"];
 
-/// A `[[node]]` with its machines: one node, or as many as its range of hosts.
-struct Entry<'a> {
+/// A section `[[node]]` with its machines: one node, or as many as its range of hosts.
+struct NodeSection<'a> {
     section: Section<'a>,
     nodes: Vec<Node>,
 }
@@ -63,7 +63,7 @@ fn sections<'a>(root: &Section<'a>) -> Vec<Section<'a>> {
 }
 
 /// Makes the nodes of one `[[node]]`, or reports what does not fit together in it.
-fn entry<'a>(mut section: Section<'a>, defaults: &Map<String, Value>, cluster: &Cluster) -> Option<Entry<'a>> {
+fn entry<'a>(mut section: Section<'a>, defaults: &Map<String, Value>, cluster: &Cluster) -> Option<NodeSection<'a>> {
     section.require("host", check::HOST.expected);
     separate_mounts(&section, cluster);
     layout::check_node(&section, cluster);
@@ -99,7 +99,7 @@ fn entry<'a>(mut section: Section<'a>, defaults: &Map<String, Value>, cluster: &
         typed(values)
     };
     let nodes = hosts.iter().enumerate().map(node).collect();
-    Some(Entry { section, nodes })
+    Some(NodeSection { section, nodes })
 }
 
 /// Refuses mounts over the cluster's own directory in every container.
@@ -132,9 +132,9 @@ pub fn canonical_host(host: &str) -> String {
 }
 
 /// Reports nodes that are the same machine or cannot be distinguished: of each `[[node]]` the first fault.
-fn unique(entries: &[Entry<'_>]) {
+fn unique(entries: &[NodeSection<'_>]) {
     let mut known = HashMap::new();
-    'entries: for Entry { section, nodes } in entries {
+    'entries: for NodeSection { section, nodes } in entries {
         let (named_by, same_name) = match section.value("name") {
             Some(_) => ("name", "name"),
             None => ("host", "name; give each a `name`"),
@@ -161,10 +161,10 @@ fn unique(entries: &[Entry<'_>]) {
 }
 
 /// Chooses the master: the node with `master = true`, else the first without `master = false`.
-fn master(entries: &mut [Entry<'_>]) {
-    let is_master = |entry: &Entry<'_>| entry.section.value("master").and_then(|value| value.get_ref().as_bool());
+fn master(entries: &mut [NodeSection<'_>]) {
+    let is_master = |entry: &NodeSection<'_>| entry.section.value("master").and_then(|value| value.get_ref().as_bool());
     let mut masters = entries.iter().filter(|entry| is_master(entry) == Some(true));
-    if let Some(Entry { section, .. }) = masters.next() {
+    if let Some(NodeSection { section, .. }) = masters.next() {
         let line = section.report.line(&section.span("master"));
         let message = format!("expected one master, found a second one; the first is on line {line}");
         masters.for_each(|other| other.section.fault("master", &message));

@@ -38,7 +38,7 @@ const MOST: usize = 1000;
 const UNKNOWN: &str = "?";
 
 /// The contents of a node's container.
-struct Found {
+struct ContainerContents {
     node: String,
     engine: Runtime,
     /// The id of the container.
@@ -72,12 +72,12 @@ pub async fn fetch(
     let NodeResults { ok: found, failed: without } =
         each_node(members, events, async |member: Member| list(jobs.cluster, job, &member).await).await;
     failed.extend(without);
-    let found: Vec<Found> = found.into_iter().flatten().collect();
+    let found: Vec<ContainerContents> = found.into_iter().flatten().collect();
     if found.is_empty() && failed.is_empty() {
         let message = format!("job {} ({}) has left no files outside the mounts of its containers", job.id, job.name);
         return Err(Error::check(message, "`hvdctl fetch` gets what it wrote to /workspace"));
     }
-    for Found { node, items, odd, .. } in &found {
+    for ContainerContents { node, items, odd, .. } in &found {
         let cause = "its name is not UTF-8, or leads elsewhere";
         failed.extend(odd.iter().map(|name| NodeError::failed(node, &format!("fetch {name:?}"), cause)));
         note_of_more(job, node, items.len() + odd.len(), events);
@@ -89,7 +89,7 @@ pub async fn fetch(
     events.phase(Phase::Fetching);
     let identical = existing.iter().filter(|(_, existing)| *existing == Existing::Identical);
     let identical: BTreeSet<&str> = identical.map(|(item, _)| &*item.path).collect();
-    let copied = for_each_node(found, async |found: Found| {
+    let copied = for_each_node(found, async |found: ContainerContents| {
         let wanted = found.items.iter().filter(|item| !identical.contains(&*item.path)).collect();
         copy_all(&found, wanted, &into, events).await
     });
@@ -106,7 +106,7 @@ pub async fn fetch(
 }
 
 /// Reads a node's list, and finds the container; `None` without a list.
-async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Found>, NodeError> {
+async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<ContainerContents>, NodeError> {
     let operation = "find the files outside the mounts";
     let script = Script::new(LIST).with("jobs_dir", &cluster.jobs_dir).with("id", &job.id);
     let output = member.transport.script(&script.with("names", "outside").with("origin", ""), operation).await?;
@@ -136,7 +136,7 @@ async fn list(cluster: &Cluster, job: &Job, member: &Member) -> Result<Option<Fo
             .fold(NodeError::failed(&node, operation, cause), NodeError::hint));
     }
     let (items, odd) = parse(&node, &text);
-    Ok(Some(Found { node, engine, container: container.id.clone(), items, odd }))
+    Ok(Some(ContainerContents { node, engine, container: container.id.clone(), items, odd }))
 }
 
 /// Returns the container of a job on a node, or else the worker that jobs share, if ranks of the job may have run in
@@ -191,7 +191,7 @@ fn note_of_more(job: &Job, node: &str, listed: usize, events: &Events) {
 
 /// Copies files from a node's container. Returns the paths of those that are in their places, and what failed.
 async fn copy_all(
-    found: &Found,
+    found: &ContainerContents,
     wanted: Vec<&Download>,
     into: &Arc<TargetDirectory>,
     events: &Events,
@@ -213,7 +213,12 @@ async fn copy_all(
 }
 
 /// Copies one file.
-async fn copy(found: &Found, item: &Download, into: &Arc<TargetDirectory>, events: &Events) -> Result<(), NodeError> {
+async fn copy(
+    found: &ContainerContents,
+    item: &Download,
+    into: &Arc<TargetDirectory>,
+    events: &Events,
+) -> Result<(), NodeError> {
     let shown = printable(&item.name);
     let _step = events.begin(&found.node, Step::transfer(format!("fetching {shown} ({})", human(item.output.size()))));
     let (mut pipe, stream) = tokio::io::duplex(BUFFER);

@@ -25,7 +25,7 @@ const LAST_LINES: usize = 20;
 const END: u64 = 1 << 20;
 
 /// A log with its extent, and by how many seconds the node's clock is ahead of ours.
-type Examined = (LogExtent, f64);
+type ExaminedLog = (LogExtent, f64);
 
 /// Reads the logs and samples of a job on all of its nodes at once. Without `metrics`, the output of ranks stays there:
 /// then a job of days takes a second.
@@ -53,7 +53,7 @@ pub async fn report<'a>(
         let reason = error.map_or("it was not queried", |error| error.message.as_str());
         report.borrow_mut().miss(&share.node, &format!("its records were not read: {reason}"));
     }
-    for_each_node(logs.iter().zip(examined).collect(), async |(log, examined): (&NodeLog, Result<Examined, _>)| {
+    for_each_node(logs.iter().zip(examined).collect(), async |(log, examined): (&NodeLog, Result<ExaminedLog, _>)| {
         let _step = events.begin(log.node(), Step::read("reading its records"));
         let read = async { read_node(log, examined?, ahead, has_output, &report).await };
         if let Err(error) = read.await {
@@ -84,7 +84,7 @@ pub fn answering<'j>(list: &'j JobList<'_>, job: &'j Job) -> Result<JobNodes<'j>
 /// Reads what one node has recorded. `launcher`: by how many seconds the clock of the launcher's node is ahead of ours.
 async fn read_node(
     log: &NodeLog,
-    (extent, ahead): Examined,
+    (extent, ahead): ExaminedLog,
     launcher: f64,
     has_output: bool,
     report: &RefCell<Report<'_>>,

@@ -71,11 +71,12 @@ pub enum WatchEnd {
 pub struct Supervision {
     ranks: u32,
     options: WatchOptions,
-    phase: Phase,
+    phase: WatchPhase,
 }
 
+/// A phase of a job as it is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum WatchPhase {
     Starting,
     Running,
     /// The job supervisor was asked to stop the job.
@@ -87,28 +88,28 @@ enum Phase {
 impl Supervision {
     /// Supervises a job of `ranks` ranks.
     pub fn new(ranks: u32, options: WatchOptions) -> Supervision {
-        Supervision { ranks, options, phase: Phase::Starting }
+        Supervision { ranks, options, phase: WatchPhase::Starting }
     }
 
     /// Returns the actions that an input asks for.
     pub fn handle(&mut self, input: Input) -> Vec<Action> {
         match (self.phase, input) {
-            (Phase::Over, _) => Vec::new(),
-            (Phase::Starting, Input::Started(started)) if started >= self.ranks => self.all_started(),
+            (WatchPhase::Over, _) => Vec::new(),
+            (WatchPhase::Starting, Input::Started(started)) if started >= self.ranks => self.all_started(),
             (_, Input::Started(_)) => Vec::new(),
-            (Phase::Stopping(end), Input::SupervisorExited(_) | Input::StopFailed) => self.finish(end),
-            (Phase::Stopping(_), Input::Signal(_) | Input::TimeLimit) | (_, Input::StopFailed) => Vec::new(),
+            (WatchPhase::Stopping(end), Input::SupervisorExited(_) | Input::StopFailed) => self.finish(end),
+            (WatchPhase::Stopping(_), Input::Signal(_) | Input::TimeLimit) | (_, Input::StopFailed) => Vec::new(),
             (_, Input::SupervisorExited(code)) => self.finish(WatchEnd::Exited(code)),
             (_, Input::Signal(signal)) if self.options.leave_on_signal || signal == HANGUP => {
-                self.phase = Phase::Over;
+                self.phase = WatchPhase::Over;
                 vec![Action::Leave(WatchEnd::Signal(signal))]
             }
             (_, Input::Signal(signal)) => {
-                self.phase = Phase::Stopping(WatchEnd::Signal(signal));
+                self.phase = WatchPhase::Stopping(WatchEnd::Signal(signal));
                 vec![Action::ReportStopping, Action::Stop]
             }
             (_, Input::TimeLimit) => {
-                self.phase = Phase::Stopping(WatchEnd::TimeLimit);
+                self.phase = WatchPhase::Stopping(WatchEnd::TimeLimit);
                 vec![Action::Stop]
             }
         }
@@ -117,15 +118,15 @@ impl Supervision {
     fn all_started(&mut self) -> Vec<Action> {
         let report = Action::Report(JobState::Running);
         if self.options.until_started {
-            self.phase = Phase::Over;
+            self.phase = WatchPhase::Over;
             return vec![report, Action::Leave(WatchEnd::AllStarted)];
         }
-        self.phase = Phase::Running;
+        self.phase = WatchPhase::Running;
         vec![report]
     }
 
     fn finish(&mut self, end: WatchEnd) -> Vec<Action> {
-        self.phase = Phase::Over;
+        self.phase = WatchPhase::Over;
         vec![Action::Finish(end)]
     }
 }

@@ -101,7 +101,7 @@ pub enum Check {
 
 /// The subject of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Subject {
+enum CheckSubject {
     /// The machine itself: what is found counts in its grade.
     Machine,
     /// The set-up of the cluster, the programs on a node, or several nodes.
@@ -111,12 +111,12 @@ enum Subject {
 impl Check {
     /// Returns whether it says something of the machine itself. What it finds is then recorded in the node's ledger.
     pub fn is_of_machine(self) -> bool {
-        self.described().1 == Subject::Machine
+        self.described().1 == CheckSubject::Machine
     }
 
     /// Returns its name and its subject.
-    fn described(self) -> (&'static str, Subject) {
-        use Subject::{Machine, Setup};
+    fn described(self) -> (&'static str, CheckSubject) {
+        use CheckSubject::{Machine, Setup};
         match self {
             Check::Accelerators => ("accelerators", Setup),
             Check::Address => ("address", Setup),

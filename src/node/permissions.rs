@@ -11,7 +11,7 @@ pub const WHY: &str = "root works there: anyone who can replace a directory on t
 
 /// A way in which someone other than root and the login that hvdctl uses can change a directory or the path to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum Exposure {
     /// By owning it.
     Owner,
     /// By owning a link on the way.
@@ -27,7 +27,7 @@ enum Fault {
 /// A directory or a link that others can change, with the cluster's directories to which it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExposedPath {
-    fault: Fault,
+    exposure: Exposure,
     /// Permission bits in octal.
     mode: String,
     user: String,
@@ -40,20 +40,20 @@ pub struct ExposedPath {
 impl ExposedPath {
     /// Adds one that `node/permissions.sh` has printed: `WHAT FAULT MODE USER GROUP PATH`.
     pub(super) fn add(all: &mut Vec<ExposedPath>, value: &str) {
-        let Some([what, fault, mode, user, group, path]) = parts(value).map(|words| words.map(str::to_owned)) else {
+        let Some([what, exposure, mode, user, group, path]) = parts(value).map(|words| words.map(str::to_owned)) else {
             return;
         };
-        let fault = match fault.as_str() {
-            "owner" => Fault::Owner,
-            "link" => Fault::Link,
-            "group" => Fault::Group,
-            "create" => Fault::Create,
-            _ => Fault::Others,
+        let exposure = match exposure.as_str() {
+            "owner" => Exposure::Owner,
+            "link" => Exposure::Link,
+            "group" => Exposure::Group,
+            "create" => Exposure::Create,
+            _ => Exposure::Others,
         };
-        match all.iter_mut().find(|known| known.fault == fault && known.path == path) {
+        match all.iter_mut().find(|known| known.exposure == exposure && known.path == path) {
             Some(known) if known.leads_to.contains(&what) => {}
             Some(known) => known.leads_to.push(what),
-            None => all.push(ExposedPath { fault, mode, user, group, path, leads_to: vec![what] }),
+            None => all.push(ExposedPath { exposure, mode, user, group, path, leads_to: vec![what] }),
         }
     }
 
@@ -64,7 +64,7 @@ impl ExposedPath {
 
     /// Returns whether it is there only because something is missing that others can create.
     pub fn is_creation(&self) -> bool {
-        self.fault == Fault::Create
+        self.exposure == Exposure::Create
     }
 
     /// Returns what to do about it.
@@ -74,11 +74,11 @@ impl ExposedPath {
                 .into();
         }
         let path = quote::readable(&self.path);
-        let command = match self.fault {
-            Fault::Owner => format!("sudo chown root:root {path} && sudo chmod go-w {path}"),
-            Fault::Link => format!("sudo chown -h root:root {path}"),
-            Fault::Group | Fault::Others => format!("sudo chmod go-w {path}"),
-            Fault::Create => {
+        let command = match self.exposure {
+            Exposure::Owner => format!("sudo chown root:root {path} && sudo chmod go-w {path}"),
+            Exposure::Link => format!("sudo chown -h root:root {path}"),
+            Exposure::Group | Exposure::Others => format!("sudo chmod go-w {path}"),
+            Exposure::Create => {
                 let directory = |what: &String| match what.as_str() {
                     "ssh" => quote::readable(&cluster.ssh_dir),
                     "jobs" => quote::readable(&cluster.jobs_dir),
@@ -89,7 +89,7 @@ impl ExposedPath {
                 format!("sudo mkdir -p {}", directories.join(" "))
             }
         };
-        let owner = if self.fault == Fault::Owner && self.user != "nobody" {
+        let owner = if self.exposure == Exposure::Owner && self.user != "nobody" {
             format!(", unless {} is meant to keep it", self.user)
         } else {
             String::new()
@@ -104,14 +104,16 @@ impl ExposedPath {
 
 impl fmt::Display for ExposedPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ExposedPath { fault, mode, user, group, path, .. } = self;
+        let ExposedPath { exposure, mode, user, group, path, .. } = self;
         write!(f, "other users can change {}: ", self.settings())?;
-        match fault {
-            Fault::Owner => write!(f, "{path} belongs to {user} (mode {mode})"),
-            Fault::Link => write!(f, "the link {path} belongs to {user}"),
-            Fault::Group => write!(f, "the group {group} can write to {path} (owner {user}, mode {mode})"),
-            Fault::Others => write!(f, "every user can write to {path} (owner {user}, mode {mode})"),
-            Fault::Create => write!(f, "it is missing, and others can create it in {path} (owner {user}, mode {mode})"),
+        match exposure {
+            Exposure::Owner => write!(f, "{path} belongs to {user} (mode {mode})"),
+            Exposure::Link => write!(f, "the link {path} belongs to {user}"),
+            Exposure::Group => write!(f, "the group {group} can write to {path} (owner {user}, mode {mode})"),
+            Exposure::Others => write!(f, "every user can write to {path} (owner {user}, mode {mode})"),
+            Exposure::Create => {
+                write!(f, "it is missing, and others can create it in {path} (owner {user}, mode {mode})")
+            }
         }
     }
 }

@@ -53,7 +53,7 @@ impl PoolDirectory<'_> {
             .with("most", &MOST_FILES.to_string())
             .with("blocks", &(LARGEST_FILE / 512).to_string());
         let answer = self.transport.script_as_login(&script, &operation).await.map_err(explained)?;
-        parse(&answer).map_err(|Unreadable { message, hint }| {
+        parse(&answer).map_err(|UnreadableListing { message, hint }| {
             hint.into_iter().fold(NodeError::failed(self.transport.node(), &operation, message), NodeError::hint)
         })
     }
@@ -84,21 +84,21 @@ fn explained(error: NodeError) -> NodeError {
     error.hint(hint)
 }
 
-/// Why an answer of `pool/read.sh` has no listing, with what to do about it.
+/// The reason why an answer of `pool/read.sh` has no listing, with what to do about it.
 #[derive(Debug, PartialEq, Eq)]
-struct Unreadable {
+struct UnreadableListing {
     message: String,
     hint: Option<&'static str>,
 }
 
-impl<T: Into<String>> From<T> for Unreadable {
-    fn from(message: T) -> Unreadable {
-        Unreadable { message: message.into(), hint: None }
+impl<T: Into<String>> From<T> for UnreadableListing {
+    fn from(message: T) -> UnreadableListing {
+        UnreadableListing { message: message.into(), hint: None }
     }
 }
 
 /// Reads what `pool/read.sh` prints.
-fn parse(answer: &[u8]) -> Result<Listing, Unreadable> {
+fn parse(answer: &[u8]) -> Result<Listing, UnreadableListing> {
     let mut listing = Listing::default();
     let mut odd = 0;
     let mut named = BTreeSet::new();
@@ -145,7 +145,7 @@ fn parse(answer: &[u8]) -> Result<Listing, Unreadable> {
 
 /// Returns the files of an archive, behind which the status of tar stands, and what tar has reported. If it has failed,
 /// the archive may be whole all the same: without a file that was removed meanwhile, or with one that was replaced.
-fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Unreadable> {
+fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, UnreadableListing> {
     // the archive ends with zeros
     let end = answer.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
     let (archive, tail) = answer.split_at(end);
@@ -159,7 +159,7 @@ fn unpack(answer: &[u8]) -> Result<Vec<(String, Vec<u8>)>, Unreadable> {
     match (files.is_empty(), status) {
         (false, _) => Ok(files),
         (true, "0") => Err("the archive is truncated".into()),
-        (true, status) => Err(Unreadable {
+        (true, status) => Err(UnreadableListing {
             message: format!("tar failed with exit code {status}: {}", reported.trim()),
             hint: Some("check whether tar is installed there; docs/reference/pool.md lists what the machine needs"),
         }),

@@ -70,14 +70,14 @@ impl PoolNode {
     /// The reason why it is no node.
     pub fn parse(text: &str) -> Result<PoolNode, String> {
         #[derive(Deserialize)]
-        struct Version {
+        struct NodeFileVersion {
             format: u32,
         }
         let not_json = |error: serde_json::Error| {
             // what it quotes is the file's
             format!("line {}, column {} is not valid in a node's JSON", error.line(), error.column())
         };
-        let Version { format } = serde_json::from_str(text).map_err(not_json)?;
+        let NodeFileVersion { format } = serde_json::from_str(text).map_err(not_json)?;
         if format != FORMAT {
             return Err(format!("it has format {format}, but this hvdctl reads format {FORMAT}"));
         }

@@ -34,8 +34,9 @@ pub struct ShownTransfer {
     pub text: String,
 }
 
+/// A node's row on the screen.
 #[derive(Debug)]
-struct Node {
+struct NodeRow {
     name: String,
     state: RowState,
     /// The step, what was done, or the first line of the error.
@@ -63,7 +64,7 @@ pub struct BoardRow {
 /// The nodes of a command and what they are doing.
 #[derive(Debug, Default)]
 pub struct Board {
-    nodes: Vec<Node>,
+    nodes: Vec<NodeRow>,
     places: HashMap<String, usize>,
     phase: Option<(String, Instant)>,
 }
@@ -115,11 +116,11 @@ impl Board {
         nodeset::alike(done.map(|node| (node.text.as_str(), node.name.clone())))
     }
 
-    fn node(&mut self, name: &str, now: Instant) -> &mut Node {
+    fn node(&mut self, name: &str, now: Instant) -> &mut NodeRow {
         let place = *self.places.entry(name.to_owned()).or_insert_with(|| {
             let (name, text, steps) = (name.to_owned(), String::new(), Vec::new());
             let (state, transfer, begun) = (RowState::Waiting, None, None);
-            self.nodes.push(Node { name, state, text, transfer, steps, begun, since: now });
+            self.nodes.push(NodeRow { name, state, text, transfer, steps, begun, since: now });
             self.nodes.len() - 1
         });
         &mut self.nodes[place]
@@ -149,7 +150,7 @@ impl Board {
     }
 
     /// Returns the nodes that get a row and those that do not, in the order of the inventory.
-    fn choose(&self, room: usize) -> (Vec<&Node>, Vec<&Node>) {
+    fn choose(&self, room: usize) -> (Vec<&NodeRow>, Vec<&NodeRow>) {
         if self.nodes.len() <= room {
             return (self.nodes.iter().collect(), Vec::new());
         }
@@ -169,7 +170,7 @@ impl Board {
 }
 
 /// Counts nodes by what they are doing.
-fn summary(nodes: &[&Node], what: &str) -> String {
+fn summary(nodes: &[&NodeRow], what: &str) -> String {
     let states = [
         (RowState::Busy, "busy"),
         (RowState::Failed, "failed"),
@@ -181,7 +182,7 @@ fn summary(nodes: &[&Node], what: &str) -> String {
     format!("{} {what}: {}", nodes.len(), parts.join(", "))
 }
 
-impl Node {
+impl NodeRow {
     /// Ends one of the node's steps; the others go on.
     fn end(&mut self, step: &Step, now: Instant) {
         if let Some(i) = self.steps.iter().position(|other| other == step) {

@@ -58,9 +58,10 @@ pub struct RegistryLogin {
     pub withheld_from: Option<String>,
 }
 
+/// The part of `config.json` that concerns logins.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Config {
+struct DockerConfig {
     auths: BTreeMap<String, StoredLogin>,
     creds_store: Option<String>,
     cred_helpers: BTreeMap<String, String>,
@@ -201,7 +202,7 @@ async fn find(directory: &Path, path: &OsStr, registry: &str) -> Result<Option<C
         text => Zeroizing::new(text.map_err(|error| format!("{} cannot be read: {error}", file.display()))?),
     };
     // the parser's message may have a password in it
-    let Config { auths, creds_store, cred_helpers } = serde_json::from_slice(&text).map_err(|error| {
+    let DockerConfig { auths, creds_store, cred_helpers } = serde_json::from_slice(&text).map_err(|error| {
         format!("{} is not in Docker's format (line {}, column {})", file.display(), error.line(), error.column())
     })?;
     let helper = cred_helpers.into_iter().find(|(name, _)| is_named(name, registry)).map(|(_, helper)| helper);

@@ -47,9 +47,6 @@ const DIRTY: &str = "HVDCTL_GIT_DIRTY";
 /// The exit code of `job/start.sh` if another job has the directory.
 const EXISTS: i32 = 17;
 
-/// A file of the directory.
-pub type File<'a> = PackedFile<'a>;
-
 impl JobPlan {
     /// Creates the job's directory on a node that has ranks in a worker.
     ///
@@ -68,7 +65,7 @@ impl JobPlan {
             Workers::Shared => None,
             Workers::Own { port, .. } => Some(known_hosts(host, self.inventory.cluster.port, port)),
         };
-        let mut files: Vec<File<'_>> = vec![(0o600, "launch.json", self.launch.as_str())];
+        let mut files: Vec<PackedFile<'_>> = vec![(0o600, "launch.json", self.launch.as_str())];
         files.extend(programs::ON_FIRST_NODE);
         files.extend(known_hosts.as_deref().map(|text| (0o644, "known_hosts", text)));
         let others = self.hosts.others.iter();
@@ -78,8 +75,8 @@ impl JobPlan {
         self.create(host, files).await
     }
 
-    async fn create(&self, host: &HostAssignment, more: Vec<File<'_>>) -> Result<(), NodeError> {
-        let mut files: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(more).collect();
+    async fn create(&self, host: &HostAssignment, more: Vec<PackedFile<'_>>) -> Result<(), NodeError> {
+        let mut files: Vec<PackedFile<'_>> = programs::ON_EVERY_NODE.into_iter().chain(more).collect();
         files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, text.as_ref())));
         let address = self.hosts.launcher.endpoint.address;
         create(&self.inventory.cluster, host, self.record(host), address, &files).await
@@ -170,7 +167,7 @@ pub(super) async fn create(
     host: &HostAssignment,
     record: Record,
     first: IpAddr,
-    others: &[File<'_>],
+    others: &[PackedFile<'_>],
 ) -> Result<(), NodeError> {
     let Member { node, .. } = &host.observed.member;
     let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
@@ -209,7 +206,7 @@ pub struct DirectoryContents<'a> {
     /// Set if its ranks run in the worker that jobs share.
     pub is_shared: bool,
     /// Further files.
-    pub others: &'a [File<'a>],
+    pub others: &'a [PackedFile<'a>],
 }
 
 /// Writes a job's directory on a node.

@@ -27,25 +27,25 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The options of Python that change nothing in what can be imported.
 const OPTIONS: [&str; 4] = ["-u", "-O", "-OO", "-B"];
 
-/// A script that a job starts with Python.
+/// A Python script that a job starts.
 #[derive(Debug, PartialEq, Eq)]
-struct Script {
+struct PythonScript {
     /// The program that runs it.
     python: String,
     /// Its path in the project.
     file: String,
 }
 
-impl Script {
+impl PythonScript {
     /// Returns the script of a command such as `python -u train.py --epochs 5`.
-    fn of(command: &[ProgramArgument]) -> Option<Script> {
+    fn of(command: &[ProgramArgument]) -> Option<PythonScript> {
         let mut words = command.iter().map(ToString::to_string);
         let python = words.next()?;
         let is_found = python.starts_with('/') || !python.contains('/');
         let file = words.find(|word| !OPTIONS.contains(&word.as_str()))?;
         let name = python.rsplit('/').next().unwrap_or_default();
         let file = file.strip_prefix("./").unwrap_or(&file).to_owned();
-        (is_found && name.starts_with("python") && file.ends_with(".py")).then_some(Script { python, file })
+        (is_found && name.starts_with("python") && file.ends_with(".py")).then_some(PythonScript { python, file })
     }
 
     /// Returns the names of the modules next to it, which Python finds first.
@@ -57,7 +57,7 @@ impl Script {
 }
 
 /// Returns the program that seeks the imports of a script. `project`: the project's directory where ranks run.
-fn program(script: &Script, files: &ProjectFiles, project: &str) -> Option<String> {
+fn program(script: &PythonScript, files: &ProjectFiles, project: &str) -> Option<String> {
     let (_, text) = files.head(&script.file, MOST)?;
     let directory = script.file.rsplit_once('/').map_or("", |(directory, _)| directory);
     let text = serde_json::to_string(&String::from_utf8(text).ok()?).ok()?;
@@ -91,7 +91,7 @@ impl MissingModule<'_> {
 /// that is missing; `None` where that cannot be found out, which is left to the job.
 pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> {
     let cluster = &plan.inventory.cluster;
-    let (project, script) = (plan.program.project.as_ref()?, Script::of(&plan.program.command)?);
+    let (project, script) = (plan.program.project.as_ref()?, PythonScript::of(&plan.program.command)?);
     let changes = |name: &str| name.starts_with("PYTHON") || ["PATH", "HOME", "LD_LIBRARY_PATH"].contains(&name);
     if plan.hosts.all().flat_map(|host| host.environment.keys()).any(|name| changes(name)) {
         return None;
@@ -126,7 +126,7 @@ mod tests {
 
     fn script(command: &str) -> Option<(String, String)> {
         let command: Vec<ProgramArgument> = command.split(' ').map(Into::into).collect();
-        Script::of(&command).map(|Script { python, file }| (python, file))
+        PythonScript::of(&command).map(|PythonScript { python, file }| (python, file))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The operator's machine brings each node what `train` would have brought: the project, a worker that mounts it, and
 //! the job's directory. Only then does it pass the node to the job supervisor, which lets it take part.
 
-use super::directory::{self, File, SPEED};
+use super::directory::{self, SPEED};
 use super::hosts::{HostAssignment, add_gpus, endpoint, job_node, wrong_name};
 use super::prepare::ensure_worker;
 use crate::cluster::cancellation::Cancellation;
@@ -12,6 +12,7 @@ use crate::cluster::observation;
 use crate::cluster::observation::{ObservedNode, engine};
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Message, Phase};
+use crate::files::PackedFile;
 use crate::grade::speed::speed_of_joining;
 use crate::inventory::Inventory;
 use crate::job::manage::{remove_records, running};
@@ -142,7 +143,7 @@ fn extensions<'a>(inventory: &'a Inventory, plans: &'a [WorkerPlan]) -> Vec<Exte
 }
 
 /// The files of a job on the launcher's node that its other nodes need.
-struct Origin {
+struct LauncherFiles {
     files: BTreeMap<String, Zeroizing<String>>,
     /// The project, in a directory here that lives as long as this.
     project: Option<(Project, tempfile::TempDir)>,
@@ -193,7 +194,7 @@ impl Extension<'_> {
     }
 
     /// Reads what the launcher's node has of the job.
-    async fn read(&self) -> Result<Origin, NodeError> {
+    async fn read(&self) -> Result<LauncherFiles, NodeError> {
         let (cluster, transport) = (&self.inventory.cluster, &self.launcher.member.transport);
         let id = &self.record.id;
         let mut names = vec![directory::ENVIRONMENT, "launch.json"];
@@ -224,7 +225,7 @@ impl Extension<'_> {
             }
             None => None,
         };
-        Ok(Origin { files, project })
+        Ok(LauncherFiles { files, project })
     }
 
     /// Checks that the job was started with an address at which other nodes reach its launcher.
@@ -244,7 +245,12 @@ impl Extension<'_> {
     }
 
     /// Uploads the project to a node and starts a worker with it.
-    async fn prepare(&self, origin: &Origin, node: &ObservedNode, ranks: u32) -> Result<HostAssignment, NodeError> {
+    async fn prepare(
+        &self,
+        origin: &LauncherFiles,
+        node: &ObservedNode,
+        ranks: u32,
+    ) -> Result<HostAssignment, NodeError> {
         // whatever fails is a warning
         let (quiet, _receiver) = Events::channel();
         let Extension { inventory, record, .. } = self;
@@ -299,13 +305,13 @@ impl Extension<'_> {
     /// Creates the job's directory on the nodes.
     async fn create_directories(
         &self,
-        origin: &Origin,
+        origin: &LauncherFiles,
         ready: &[HostAssignment],
         record: &Record,
     ) -> Vec<Result<(), NodeError>> {
         // the job's own programs, which may be those of another hvdctl
         let programs = programs::ON_EVERY_NODE.iter();
-        let programs: Vec<File<'_>> =
+        let programs: Vec<PackedFile<'_>> =
             programs.filter_map(|(mode, name, _)| Some((*mode, *name, origin.files.get(*name)?.as_str()))).collect();
         let cluster = &self.inventory.cluster;
         let mut record = record.clone();

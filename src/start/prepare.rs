@@ -28,7 +28,7 @@ pub type Workspaces = BTreeMap<String, Workspace>;
 const UPLOADS: usize = 5;
 
 /// A node, and what it gets of the job.
-type Host<'a> = (&'a ObservedNode, NodeRole<'a>);
+type PreparedNode<'a> = (&'a ObservedNode, NodeRole<'a>);
 
 /// A node's part in a job.
 #[derive(Clone, Copy)]
@@ -57,7 +57,7 @@ pub async fn prepare(
 ) -> Result<Workspaces, Error> {
     let JobHosts { launcher, others } = &plan.hosts;
     let workers = others.iter().map(|host| (&host.observed, NodeRole::Worker(host)));
-    let nodes: Vec<Host<'_>> = std::iter::once((&launcher.observed, NodeRole::Launcher(launcher)))
+    let nodes: Vec<PreparedNode<'_>> = std::iter::once((&launcher.observed, NodeRole::Launcher(launcher)))
         .chain(workers)
         .chain(plan.others.iter().map(|observed| (observed, NodeRole::Project)))
         .collect();
@@ -72,7 +72,7 @@ pub async fn prepare(
         missing.check(place.and_then(|(_, (place, _))| place.as_ref()))?;
     }
     let placed = nodes.into_iter().zip(placed).collect();
-    let started = async |(host, (place, uploaded)): (Host<'_>, Placed)| {
+    let started = async |(host, (place, uploaded)): (PreparedNode<'_>, Placed)| {
         directories::prepare(&inventory.cluster, host.0, events).await?;
         if let NodeRole::Launcher(host) | NodeRole::Worker(host) = host.1 {
             describe(host, place.as_ref()).await?;
@@ -146,7 +146,7 @@ pub async fn upload_to_all<N: Clone, T>(
 
 impl Uploads<'_> {
     /// Creates the job's directory and uploads the project, on all nodes at once.
-    async fn to_all(&self, nodes: &[Host<'_>]) -> Result<Vec<Placed>, Error> {
+    async fn to_all(&self, nodes: &[PreparedNode<'_>]) -> Result<Vec<Placed>, Error> {
         let mut project = self.plan.program.project.clone();
         if let Some(project) = &mut project {
             let layout = self.plan.inventory.cluster.layout(&self.plan.container.name);
@@ -160,7 +160,7 @@ impl Uploads<'_> {
     async fn to_node(
         &self,
         project: Option<&Project>,
-        (observed, role): Host<'_>,
+        (observed, role): PreparedNode<'_>,
         first: bool,
     ) -> Result<Placed, NodeError> {
         let Uploads { plan, events, .. } = self;
@@ -224,7 +224,7 @@ impl Uploads<'_> {
 async fn start_container(
     plan: &JobPlan,
     inventory: &Inventory,
-    (observed, role): Host<'_>,
+    (observed, role): PreparedNode<'_>,
     place: Option<&Workspace>,
     events: &Events,
 ) -> Result<(), NodeError> {

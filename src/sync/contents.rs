@@ -19,14 +19,14 @@ const COARSE: Duration = Duration::from_secs(3);
 /// them.
 #[derive(Debug, Clone)]
 pub(super) struct ContentStore {
-    source: Source,
+    source: ContentSource,
     /// The time of the file's last change, in seconds since 1970.
     pub(super) mtime: u64,
 }
 
 /// The source of a file's contents.
 #[derive(Debug, Clone)]
-enum Source {
+enum ContentSource {
     /// The bytes that were hashed.
     Memory(Arc<[u8]>),
     /// A private copy, whose bytes were hashed.
@@ -34,7 +34,7 @@ enum Source {
     /// The file in its place, with its state when it was hashed; `None` if it may change, or has changed, without
     /// another state.
     Place(Option<Box<Stamp>>),
-    /// [`Source::Place`] for a file with holes, with the ranges that hold data.
+    /// [`ContentSource::Place`] for a file with holes, with the ranges that hold data.
     Sparse(Arc<(Option<Box<Stamp>>, Vec<Range>)>),
 }
 
@@ -101,13 +101,13 @@ impl Stamp {
 }
 
 impl ContentStore {
-    fn new(source: Source, meta: &Metadata) -> ContentStore {
+    fn new(source: ContentSource, meta: &Metadata) -> ContentStore {
         ContentStore { source, mtime: u64::try_from(meta.mtime()).unwrap_or_default() }
     }
 
     /// Returns contents that are kept in memory.
     pub(super) fn in_memory(bytes: Vec<u8>, meta: &Metadata) -> ContentStore {
-        ContentStore::new(Source::Memory(bytes.into()), meta)
+        ContentStore::new(ContentSource::Memory(bytes.into()), meta)
     }
 
     /// Returns the contents of a file that was hashed after `before`, to be read again when they are sent.
@@ -117,7 +117,7 @@ impl ContentStore {
         let age = SystemTime::now().duration_since(changed);
         let stamp = Stamp::of(&after);
         let is_settled = stamp == Stamp::of(before) && age.is_ok_and(|age| age > COARSE);
-        Ok(ContentStore::new(Source::Place(is_settled.then(|| Box::new(stamp))), &after))
+        Ok(ContentStore::new(ContentSource::Place(is_settled.then(|| Box::new(stamp))), &after))
     }
 
     /// Hashes a file as long as it is now. Returns hash, size and permission bits.
@@ -126,31 +126,31 @@ impl ContentStore {
         let mut hasher = hasher();
         let size = copy(&file, meta.len(), &mut hasher)?;
         let mut contents = ContentStore::in_place(&file, &meta)?;
-        if let (Source::Place(stamp), Some(ranges)) = (&mut contents.source, data_of(&file, &meta, size)) {
-            contents.source = Source::Sparse(Arc::new((stamp.take(), ranges)));
+        if let (ContentSource::Place(stamp), Some(ranges)) = (&mut contents.source, data_of(&file, &meta, size)) {
+            contents.source = ContentSource::Sparse(Arc::new((stamp.take(), ranges)));
         }
         Ok((finish(&hasher), size, mode(&meta), contents))
     }
 
     /// Returns the same contents without what is known of holes: file systems were wrong about them.
     pub(super) fn whole(mut self) -> ContentStore {
-        if let Source::Sparse(place) = &self.source {
-            self.source = Source::Place(place.0.clone());
+        if let ContentSource::Sparse(place) = &self.source {
+            self.source = ContentSource::Place(place.0.clone());
         }
         self
     }
 
     /// Returns where a file with holes has data; `None` for others.
     pub(super) fn ranges(&self) -> Option<&[Range]> {
-        if let Source::Sparse(place) = &self.source { Some(&place.1) } else { None }
+        if let ContentSource::Sparse(place) = &self.source { Some(&place.1) } else { None }
     }
 
     /// Returns the state of the file in its place when it was hashed.
     fn stamp(&self) -> Option<&Stamp> {
         match &self.source {
-            Source::Place(stamp) => stamp.as_deref(),
-            Source::Sparse(place) => place.0.as_deref(),
-            Source::Memory(_) | Source::Copy(_) => None,
+            ContentSource::Place(stamp) => stamp.as_deref(),
+            ContentSource::Sparse(place) => place.0.as_deref(),
+            ContentSource::Memory(_) | ContentSource::Copy(_) => None,
         }
     }
 
@@ -159,7 +159,12 @@ impl ContentStore {
         let (file, meta) = open(path)?;
         let mut both = HashedCopy { copy: tempfile::tempfile()?, hasher: hasher() };
         let size = copy(&file, meta.len(), &mut both)?;
-        Ok((finish(&both.hasher), size, mode(&meta), ContentStore::new(Source::Copy(Arc::new(both.copy)), &meta)))
+        Ok((
+            finish(&both.hasher),
+            size,
+            mode(&meta),
+            ContentStore::new(ContentSource::Copy(Arc::new(both.copy)), &meta),
+        ))
     }
 
     /// Passes `size` bytes to `write`, or only what is in these ranges. Returns whether they are those of the hash, as
@@ -172,9 +177,11 @@ impl ContentStore {
         write: impl FnOnce(&mut dyn Read) -> io::Result<()>,
     ) -> io::Result<bool> {
         match &self.source {
-            Source::Memory(bytes) => write(&mut &bytes[..])?,
-            Source::Copy(file) => write(&mut BufReader::with_capacity(BLOCK, ReadAt { file, at: 0 }.take(size)))?,
-            Source::Place(_) | Source::Sparse(_) => {
+            ContentSource::Memory(bytes) => write(&mut &bytes[..])?,
+            ContentSource::Copy(file) => {
+                write(&mut BufReader::with_capacity(BLOCK, ReadAt { file, at: 0 }.take(size)))?
+            }
+            ContentSource::Place(_) | ContentSource::Sparse(_) => {
                 let file = match open(path) {
                     Err(e) if is_gone(&e) => return Ok(false),
                     opened => opened?.0,
@@ -195,8 +202,8 @@ impl ContentStore {
     /// Returns whether the contents can still be had. A file that has only grown still begins with them.
     pub(super) fn is_intact(&self, path: &Path, hash: &Hash, size: u64) -> io::Result<bool> {
         match &self.source {
-            Source::Memory(_) | Source::Copy(_) => Ok(true),
-            Source::Place(_) | Source::Sparse(_) => self.is_as_hashed(&open(path)?.0, hash, size),
+            ContentSource::Memory(_) | ContentSource::Copy(_) => Ok(true),
+            ContentSource::Place(_) | ContentSource::Sparse(_) => self.is_as_hashed(&open(path)?.0, hash, size),
         }
     }
 

@@ -122,12 +122,14 @@ impl NodeProject<'_> {
         self.warn_of_unmerged(&output, events);
         let mut comparison = ProjectComparison::parse(&output).map_err(|refusal| {
             let hint = match refusal {
-                Refusal::Origin(_) => {
+                ProjectRefusal::Origin(_) => {
                     format!(
                         "choose another name with --as NAME; or, if it is the same project, confirm that: --as {name}"
                     )
                 }
-                Refusal::Foreign => format!("choose another name with --as NAME; or use this directory: --as {name}"),
+                ProjectRefusal::Foreign => {
+                    format!("choose another name with --as NAME; or use this directory: --as {name}")
+                }
             };
             NodeError::failed(transport.node(), &operation, refusal).hint(hint)
         })?;
@@ -274,7 +276,7 @@ fn note_of_size(manifest: &Manifest, stored: u64) -> String {
 
 /// A reason why a project is not uploaded to a directory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Refusal {
+enum ProjectRefusal {
     #[error("another project has this name there, uploaded from {0}")]
     Origin(String),
     #[error("the directory exists and was not created by hvdctl")]
@@ -283,7 +285,7 @@ enum Refusal {
 
 impl ProjectComparison {
     /// Reads the records of `upload/compare.sh`.
-    fn parse(output: &[u8]) -> Result<ProjectComparison, Refusal> {
+    fn parse(output: &[u8]) -> Result<ProjectComparison, ProjectRefusal> {
         let mut comparison = ProjectComparison::default();
         let ProjectComparison { workspace, has, is_same, inodes } = &mut comparison;
         for record in String::from_utf8_lossy(output).split('\0') {
@@ -294,8 +296,8 @@ impl ProjectComparison {
                 ["new"] => workspace.is_new = true,
                 ["busy"] => workspace.is_separate = true,
                 ["has", hash] => *has = Some(hash.into()),
-                ["origin", .., origin] => return Err(Refusal::Origin(origin.into())),
-                ["foreign"] => return Err(Refusal::Foreign),
+                ["origin", .., origin] => return Err(ProjectRefusal::Origin(origin.into())),
+                ["foreign"] => return Err(ProjectRefusal::Foreign),
                 _ => {}
             }
         }

@@ -99,7 +99,7 @@ impl Table {
     /// Formats the table with columns two spaces apart, and no line longer than `width`, if there is a limit.
     pub fn fitted(&self, width: Option<usize>) -> String {
         let all: Vec<usize> = (0..self.columns.len()).collect();
-        let natural = Layout { shown: &all, widths: self.widths(), below: &[], limit: usize::MAX };
+        let natural = ColumnLayout { shown: &all, widths: self.widths(), below: &[], limit: usize::MAX };
         match width.map(|width| width.max(NARROWEST)) {
             Some(width) if total(&all, &natural.widths) > width => self.shortened().squeezed(width),
             _ => self.lines(&natural),
@@ -137,7 +137,7 @@ impl Table {
         let mut below = Vec::new();
         loop {
             if let Some(widths) = self.wrapped_widths(&shown, width) {
-                return self.lines(&Layout { shown: &shown, widths, below: &below, limit: width });
+                return self.lines(&ColumnLayout { shown: &shown, widths, below: &below, limit: width });
             }
             let kind = |i: &usize| self.columns[*i].kind;
             let last_note = shown.iter().rposition(|i| kind(i) == ColumnKind::Note);
@@ -178,7 +178,7 @@ impl Table {
         }
     }
 
-    fn lines(&self, layout: &Layout<'_>) -> String {
+    fn lines(&self, layout: &ColumnLayout<'_>) -> String {
         let mut text = String::new();
         let heads: Vec<String> = self.columns.iter().map(|c| console::style(c.head).bold().to_string()).collect();
         let line_of = |row: &[String], text: &mut String| {
@@ -229,7 +229,7 @@ impl Table {
 }
 
 /// The arrangement of a table's columns, and their widths.
-struct Layout<'a> {
+struct ColumnLayout<'a> {
     /// The columns that are shown, from left to right.
     shown: &'a [usize],
     /// The width of each column of the table.

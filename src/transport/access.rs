@@ -196,7 +196,7 @@ impl NamedEngine {
 }
 
 /// The engine that is used if it can be.
-struct Candidate<'a> {
+struct EngineCandidate<'a> {
     /// As in [`Engine`].
     host: &'a str,
     socket: Socket,
@@ -356,14 +356,14 @@ impl Login {
         })
     }
 
-    fn candidate(&self) -> Result<Candidate<'_>, EngineFault> {
+    fn candidate(&self) -> Result<EngineCandidate<'_>, EngineFault> {
         match self.engine_name() {
             EngineName::Docker => self.docker_candidate(),
             EngineName::Podman => self.podman_candidate(),
         }
     }
 
-    fn podman_candidate(&self) -> Result<Candidate<'_>, EngineFault> {
+    fn podman_candidate(&self) -> Result<EngineCandidate<'_>, EngineFault> {
         // the one or the other, and not what runs at the moment: containers of the other one would be invisible
         let has_root = matches!(self.sudo, Sudo::Root | Sudo::Allowed);
         let rootless = self.rootless_podman.as_deref().filter(|_| !has_root);
@@ -379,7 +379,7 @@ impl Login {
             let message = "only root may use root's Podman, and the user has no service of their own";
             return Err(EngineFault { message: message.to_owned(), hint: START_ROOTLESS_PODMAN.to_owned() });
         }
-        Ok(Candidate { host: ROOT_PODMAN, socket: self.podman, is_network: false, rootless })
+        Ok(EngineCandidate { host: ROOT_PODMAN, socket: self.podman, is_network: false, rootless })
     }
 
     /// Returns how the service of Podman is started.
@@ -397,12 +397,12 @@ impl Login {
         command.unwrap_or_else(|| "podman with the package manager of the node".to_owned())
     }
 
-    fn docker_candidate(&self) -> Result<Candidate<'_>, EngineFault> {
+    fn docker_candidate(&self) -> Result<EngineCandidate<'_>, EngineFault> {
         if let Some(fault) = self.command_fault {
             return Err(self.without_command(fault));
         }
         let rootless = self.rootless.as_deref();
-        let system = |host| Ok(Candidate { host, socket: self.system, is_network: false, rootless });
+        let system = |host| Ok(EngineCandidate { host, socket: self.system, is_network: false, rootless });
         let Some(named) = &self.named else { return system("") };
         match named.network() {
             Some(true) => Err(EngineFault {
@@ -412,10 +412,10 @@ impl Login {
             // the context has the certificates as well
             Some(false) => {
                 let host = if named.context.is_empty() { named.host.as_str() } else { "" };
-                Ok(Candidate { host, socket: Socket::Open, is_network: true, rootless })
+                Ok(EngineCandidate { host, socket: Socket::Open, is_network: true, rootless })
             }
             None if !named.is_gone() => {
-                Ok(Candidate { host: &named.host, socket: named.socket, is_network: false, rootless: None })
+                Ok(EngineCandidate { host: &named.host, socket: named.socket, is_network: false, rootless: None })
             }
             None if self.system != Socket::Missing || rootless.is_some() => system(SYSTEM),
             None => Err(EngineFault {
@@ -477,7 +477,7 @@ impl Login {
     pub fn engine(&self, root: RootMethod) -> Engine {
         let is_container = root == RootMethod::Container;
         // an engine with a fault is not used at all
-        let Ok(Candidate { host, socket, is_network, rootless }) = self.candidate() else {
+        let Ok(EngineCandidate { host, socket, is_network, rootless }) = self.candidate() else {
             return Engine::Direct(String::new());
         };
         match (socket, rootless) {

@@ -25,7 +25,7 @@ use crate::transport::access::EngineFault;
 pub use crate::transport::privileges::RunAs;
 use crate::transport::privileges::{self, Access, REMOVED_VARIABLES};
 use crate::transport::ssh::{Control, Forward};
-use crate::transport::sudo::Sudo;
+use crate::transport::sudo::SudoPasswords;
 use connections::Connections;
 pub use dialogue::Dialogue;
 use prelude::{LoginError, Prelude};
@@ -47,7 +47,7 @@ const MAX_READY: u64 = 64;
 
 /// The amount of data that a program is sent.
 #[derive(Debug, Clone, Copy)]
-enum Input {
+enum InputSize {
     Short,
     Large,
 }
@@ -144,7 +144,7 @@ impl Transport {
         &self,
         cluster: &Cluster,
         owner: &Option<String>,
-        sudo: &Sudo,
+        sudo: &SudoPasswords,
         events: &Events,
     ) -> Result<Transport, NodeError> {
         let mut transport = Transport { access: Access::default(), engine_fault: None, ..self.clone() };
@@ -290,10 +290,10 @@ impl Transport {
     /// # Errors
     /// When the session is lost, or there is no such program on this machine.
     pub async fn start(&self, run_as: RunAs, argv: &[&str]) -> io::Result<Process> {
-        self.start_with(run_as, argv, Input::Short).await
+        self.start_with(run_as, argv, InputSize::Short).await
     }
 
-    async fn start_with(&self, run_as: RunAs, argv: &[&str], input: Input) -> io::Result<Process> {
+    async fn start_with(&self, run_as: RunAs, argv: &[&str], input: InputSize) -> io::Result<Process> {
         let invocation = self.access.invocation(run_as, argv);
         let program = if run_as == RunAs::Engine { self.engine_name().command() } else { argv[0] };
         let program = trace::TracedProgram::start(&self.node, program);
@@ -317,7 +317,12 @@ impl Transport {
         }
     }
 
-    async fn start_process(&self, argv: &[String], input: Input, program: trace::TracedProgram) -> io::Result<Process> {
+    async fn start_process(
+        &self,
+        argv: &[String],
+        input: InputSize,
+        program: trace::TracedProgram,
+    ) -> io::Result<Process> {
         match &self.channel {
             Channel::Ssh(connections) => {
                 let (mut child, slot) = connections.spawn(&privileges::marked(argv)).await?;
@@ -325,7 +330,7 @@ impl Transport {
                 let stdout = child.stdout().take().map(|stream| prelude::stdout(stream, prelude.clone(), self.limit));
                 let stderr = child.stderr().take().map(|stream| prelude::stderr(stream, Arc::clone(&self.noise)));
                 let stdin = child.stdin().take();
-                if let (Input::Large, Some(pipe)) = (input, &stdin) {
+                if let (InputSize::Large, Some(pipe)) = (input, &stdin) {
                     enlarge(pipe);
                 }
                 let exit = async move {
@@ -379,7 +384,7 @@ impl Transport {
     /// # Errors
     /// As [`Transport::spawn`].
     pub async fn spawn_receiver(&self, argv: &[&str], operation: &str) -> Result<Process, NodeError> {
-        let start = self.within(self.start_with(RunAs::Root, argv, Input::Large), operation, self.limit);
+        let start = self.within(self.start_with(RunAs::Root, argv, InputSize::Large), operation, self.limit);
         trace::operation(&self.node, "start", operation, start).await
     }
 

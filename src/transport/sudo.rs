@@ -23,7 +23,7 @@ const MOST: u64 = 64 << 10;
 
 /// The passwords of a command, one for the nodes of each owner.
 #[derive(Debug, Default)]
-pub struct Sudo {
+pub struct SudoPasswords {
     may_ask: bool,
     owners: BTreeMap<Option<String>, OwnedNodes>,
     /// Held while a question is on the terminal.
@@ -46,27 +46,32 @@ struct OwnedNodes {
     reported: AtomicBool,
 }
 
-impl Sudo {
+impl SudoPasswords {
     /// Asks for the password of the operator's own nodes now if `ask_now`, else reads it from [`PASSWORD_FILE`]. May
     /// ask for others later if `may_ask`.
     ///
     /// # Errors
     /// A file that cannot be used; no terminal to ask on; `ask_now` where no node is the operator's own.
-    pub async fn new(ask_now: bool, may_ask: bool, inventory: &Inventory, events: &Events) -> Result<Sudo, Error> {
+    pub async fn new(
+        ask_now: bool,
+        may_ask: bool,
+        inventory: &Inventory,
+        events: &Events,
+    ) -> Result<SudoPasswords, Error> {
         let file = std::env::var_os(PASSWORD_FILE).filter(|file| !file.is_empty() && !ask_now);
         let given = file.map(|file| from_file(Path::new(&file))).transpose()?;
-        Sudo::with(given, ask_now, may_ask, inventory, events).await
+        SudoPasswords::with(given, ask_now, may_ask, inventory, events).await
     }
 
-    /// [`Sudo::new`] with the password of the file.
+    /// [`SudoPasswords::new`] with the password of the file.
     async fn with(
         given: Option<Secret>,
         ask_now: bool,
         may_ask: bool,
         inventory: &Inventory,
         events: &Events,
-    ) -> Result<Sudo, Error> {
-        let mut sudo = Sudo::of(inventory, may_ask);
+    ) -> Result<SudoPasswords, Error> {
+        let mut sudo = SudoPasswords::of(inventory, may_ask);
         let owners: Vec<String> = sudo.owners.keys().flatten().cloned().collect();
         let Some(own) = sudo.owners.get_mut(&None) else {
             if ask_now {
@@ -87,21 +92,21 @@ impl Sudo {
 
     /// As of an operator who answers questions by this function.
     #[cfg(test)]
-    pub fn answering(inventory: &Inventory, answers: fn(&str) -> &'static str) -> Sudo {
-        Sudo { answers: Some(answers), ..Sudo::of(inventory, true) }
+    pub fn answering(inventory: &Inventory, answers: fn(&str) -> &'static str) -> SudoPasswords {
+        SudoPasswords { answers: Some(answers), ..SudoPasswords::of(inventory, true) }
     }
 
     /// As of an operator who has named a file with this password, and answers no question.
     ///
     /// # Errors
-    /// As of [`Sudo::new`].
+    /// As of [`SudoPasswords::new`].
     #[cfg(test)]
-    pub async fn given(inventory: &Inventory, password: &str, events: &Events) -> Result<Sudo, Error> {
-        Sudo::with(Some(Secret::plain(password)), false, false, inventory, events).await
+    pub async fn given(inventory: &Inventory, password: &str, events: &Events) -> Result<SudoPasswords, Error> {
+        SudoPasswords::with(Some(Secret::plain(password)), false, false, inventory, events).await
     }
 
     /// Returns one that knows no password yet.
-    pub fn of(inventory: &Inventory, may_ask: bool) -> Sudo {
+    pub fn of(inventory: &Inventory, may_ask: bool) -> SudoPasswords {
         let mut nodes: BTreeMap<Option<String>, Vec<&str>> = BTreeMap::new();
         for node in &inventory.nodes {
             nodes.entry(node.owner.clone()).or_default().push(&node.name);
@@ -112,7 +117,7 @@ impl Sudo {
             let name = format!("{whose} {noun} {}", nodeset::fold(&names));
             (owner, OwnedNodes { name, ..OwnedNodes::default() })
         };
-        Sudo { may_ask, owners: nodes.into_iter().map(owned).collect(), ..Sudo::default() }
+        SudoPasswords { may_ask, owners: nodes.into_iter().map(owned).collect(), ..SudoPasswords::default() }
     }
 
     /// Returns whether the operator has given a password for the nodes of an owner beforehand.
@@ -206,7 +211,7 @@ mod tests {
             (&["bob", "bob"], &[], &["bob", ""]),
             (&["bob", "eve"], &[], &["bob", "eve"]),
         ] {
-            let sudo = Sudo::given(&inventory(owners), "hunter2", &events).await.unwrap();
+            let sudo = SudoPasswords::given(&inventory(owners), "hunter2", &events).await.unwrap();
             for (owner, is_given) in given.iter().map(|o| (o, true)).chain(not_given.iter().map(|o| (o, false))) {
                 let owner = Some((*owner).to_owned()).filter(|owner| !owner.is_empty());
                 assert_eq!(sudo.is_given(&owner), is_given, "{owner:?} of {owners:?}");
@@ -214,7 +219,8 @@ mod tests {
                 assert_eq!(password.is_ok_and(|password| password.expose() == "hunter2"), is_given, "{owner:?}");
             }
         }
-        let several = Sudo::with(None, true, true, &inventory(&["bob", "eve"]), &events).await.unwrap_err().to_string();
+        let several =
+            SudoPasswords::with(None, true, true, &inventory(&["bob", "eve"]), &events).await.unwrap_err().to_string();
         assert!(
             several.starts_with("--ask-sudo-pass: the nodes belong to others (bob, eve), and none to you"),
             "{several}"
@@ -224,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn each_question_names_the_nodes_whose_password_it_asks_for() {
         let (events, _) = Events::channel();
-        let sudo = Sudo::answering(&inventory(&["", "bob", "", "bob", "eve"]), |prompt| match prompt {
+        let sudo = SudoPasswords::answering(&inventory(&["", "bob", "", "bob", "eve"]), |prompt| match prompt {
             "password for sudo on your nodes gpu[1,3]: " => "mine",
             "password for sudo on bob's nodes gpu[2,4]: " => "bobs",
             "password for sudo on eve's node gpu5: " => "eves",

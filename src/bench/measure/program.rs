@@ -1,6 +1,6 @@
 //! The program that measures, in the worker of one node.
 
-use super::{Pace, Place};
+use super::{MeasuringWorker, Pace};
 use crate::bench::measurements::{Compute, Direction, Link, NodeEvidence};
 use crate::error::NodeError;
 use crate::event::{Events, Step};
@@ -67,10 +67,10 @@ impl MeasuringProgram {
     /// Starts it in the worker, where it then listens.
     pub(super) async fn start(
         request: &MeasuringRequest,
-        place: &Place<'_>,
+        place: &MeasuringWorker<'_>,
         events: &Events,
     ) -> Result<MeasuringProgram, NodeError> {
-        let Place { observed, worker, endpoint } = place;
+        let MeasuringWorker { observed, worker, endpoint } = place;
         let name = observed.name().to_owned();
         let _step = events.begin(&name, Step::read("starting the measurement"));
         let runtime = observed.member.runtime().await?;

@@ -11,7 +11,8 @@ use plotters::element::DynElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// An area of the drawing.
+type PlotArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// The layout of the drawing, in pixels.
@@ -67,7 +68,7 @@ fn svg(
     collectives: Option<&Collectives>,
 ) -> anyhow::Result<String> {
     let curves = collectives.and_then(Curves::new);
-    let matrix = Matrix::new(names, bandwidth);
+    let matrix = BandwidthMatrix::new(names, bandwidth);
     let top = if curves.is_some() { CURVES_HEIGHT } else { 0 };
     let (width, height) = (matrix.width().max(LEAST_WIDTH), top + if names.is_empty() { 0 } else { matrix.height() });
     let mut text = String::new();
@@ -92,19 +93,19 @@ fn font(height: f64, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
     ("sans-serif", height * FONT_SCALE).into_font().color(&INK).pos(Pos::new(horizontal, vertical))
 }
 
-fn title(area: &Area<'_>, text: String) -> Drawn {
+fn title(area: &PlotArea<'_>, text: String) -> Drawn {
     area.draw(&Text::new(text, (MARGIN, MARGIN), font(15.0, HPos::Left, VPos::Center)))
 }
 
 /// An operation with its colour and its points.
-type Series = (Collective, RGBColor, Vec<(f64, f64)>);
+type Curve = (Collective, RGBColor, Vec<(f64, f64)>);
 
 /// The bus bandwidths of each operation over the sizes of the array.
 struct Curves {
     ranks: u32,
     dtype: Dtype,
     /// Sizes in bytes, with bandwidths in GB/s.
-    series: Vec<Series>,
+    series: Vec<Curve>,
     /// The bandwidth that a ring can reach, in GB/s.
     limit: Option<f64>,
 }
@@ -129,7 +130,7 @@ impl Curves {
         Some(Curves { ranks: measured.ranks, dtype, series, limit })
     }
 
-    fn draw(&self, area: &Area<'_>) -> Drawn {
+    fn draw(&self, area: &PlotArea<'_>) -> Drawn {
         let all = || self.series.iter().flat_map(|(.., points)| points);
         let least = all().map(|(x, _)| *x).min_by(f64::total_cmp).unwrap_or(1.0);
         let most = all().map(|(x, _)| *x).max_by(f64::total_cmp).unwrap_or(1.0).max(4.0 * least);
@@ -171,7 +172,7 @@ impl Curves {
         self.draw_legend(&legend)
     }
 
-    fn draw_legend(&self, area: &Area<'_>) -> Drawn {
+    fn draw_legend(&self, area: &PlotArea<'_>) -> Drawn {
         let mut y = 20;
         let mut label = |text: String, draw: &dyn Fn(i32) -> Drawn| {
             draw(y)?;
@@ -216,7 +217,7 @@ fn mark<'b>(
 }
 
 /// The bandwidths between nodes.
-struct Matrix<'a> {
+struct BandwidthMatrix<'a> {
     names: &'a [&'a str],
     /// In the unit, from each node (rows) to each other.
     values: Vec<Vec<Option<f64>>>,
@@ -228,8 +229,8 @@ struct Matrix<'a> {
     label: i32,
 }
 
-impl<'a> Matrix<'a> {
-    fn new(names: &'a [&'a str], bandwidth: impl Fn(usize, usize) -> Option<f64>) -> Matrix<'a> {
+impl<'a> BandwidthMatrix<'a> {
+    fn new(names: &'a [&'a str], bandwidth: impl Fn(usize, usize) -> Option<f64>) -> BandwidthMatrix<'a> {
         let n = names.len();
         let value = |from, to| bandwidth(from, to).filter(|value| from != to && value.is_finite());
         let values: Vec<Vec<Option<f64>>> = (0..n).map(|from| (0..n).map(|to| value(from, to)).collect()).collect();
@@ -241,7 +242,7 @@ impl<'a> Matrix<'a> {
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
         let label = (longest as f64 * LETTER * font).ceil() as i32 + 8;
         let values = values.into_iter().map(scaled).collect();
-        Matrix { names, values, most: most * factor, unit, cell, font, label }
+        BandwidthMatrix { names, values, most: most * factor, unit, cell, font, label }
     }
 
     fn side(&self) -> i32 {
@@ -256,7 +257,7 @@ impl<'a> Matrix<'a> {
         TITLE + MARGIN + self.label + self.side().max(120) + MARGIN
     }
 
-    fn draw(&self, area: &Area<'_>) -> Drawn {
+    fn draw(&self, area: &PlotArea<'_>) -> Drawn {
         let unit = self.unit;
         title(area, format!("TCP bandwidth from the row's node to the column's node, in {unit}"))?;
         let (left, top) = (MARGIN + self.label, TITLE + MARGIN / 2 + self.label);
@@ -276,7 +277,7 @@ impl<'a> Matrix<'a> {
         self.draw_legend(area, (left + self.side() + MARGIN, top))
     }
 
-    fn draw_cell(&self, area: &Area<'_>, (x, y): (i32, i32), value: Option<f64>, is_own: bool) -> Drawn {
+    fn draw_cell(&self, area: &PlotArea<'_>, (x, y): (i32, i32), value: Option<f64>, is_own: bool) -> Drawn {
         let corners = [(x + 1, y + 1), (x + self.cell - 1, y + self.cell - 1)];
         let middle = (x + self.cell / 2, y + self.cell / 2);
         let centred = |height: f64| font(height, HPos::Center, VPos::Center);
@@ -296,7 +297,7 @@ impl<'a> Matrix<'a> {
         Ok(())
     }
 
-    fn draw_legend(&self, area: &Area<'_>, (x, y): (i32, i32)) -> Drawn {
+    fn draw_legend(&self, area: &PlotArea<'_>, (x, y): (i32, i32)) -> Drawn {
         let height = self.side().clamp(60, 240);
         for line in 0..height {
             let share = f64::from(height - 1 - line) / f64::from(height - 1);

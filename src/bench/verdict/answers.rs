@@ -75,7 +75,7 @@ pub struct Answers {
 }
 
 /// An operation with arrays of one type and size.
-type Key = (Collective, Dtype, u64);
+type SizedOperation = (Collective, Dtype, u64);
 
 impl Answers {
     /// Puts the lines of the ranks together. `link`: the bandwidth of the slowest link of the ring, in bytes a second.
@@ -83,8 +83,8 @@ impl Answers {
         let ranks = placement.ranks();
         let node = |rank: u32| placement.node_of(rank).map_or("?", |(node, _)| node).to_owned();
         let mut answers = Answers { unfinished: (0..ranks).collect(), ..Answers::default() };
-        let mut times: BTreeMap<Key, BTreeMap<u32, &[f64]>> = BTreeMap::new();
-        let mut wrong: BTreeMap<Key, BTreeMap<u32, (Option<u32>, String)>> = BTreeMap::new();
+        let mut times: BTreeMap<SizedOperation, BTreeMap<u32, &[f64]>> = BTreeMap::new();
+        let mut wrong: BTreeMap<SizedOperation, BTreeMap<u32, (Option<u32>, String)>> = BTreeMap::new();
         let mut speeds: BTreeMap<u32, RankSpeed> = BTreeMap::new();
         for (rank, line) in lines {
             match line {
@@ -140,7 +140,7 @@ impl Answers {
 
 /// Returns the measurement of an operation that all ranks have done, by the slowest rank of each repetition.
 fn exchange(
-    (collective, dtype, bytes): Key,
+    (collective, dtype, bytes): SizedOperation,
     times: &BTreeMap<u32, &[f64]>,
     ranks: u32,
     link: Option<f64>,
@@ -165,7 +165,7 @@ fn exchange(
 
 /// Names the rank whose contribution explains the results of all others, else each rank that has a wrong result.
 fn name(
-    (collective, dtype, bytes): Key,
+    (collective, dtype, bytes): SizedOperation,
     of_ranks: BTreeMap<u32, (Option<u32>, String)>,
     ranks: u32,
     node: impl Fn(u32) -> String,

@@ -60,7 +60,7 @@ impl Normal {
 }
 
 /// The low bandwidths and their subjects.
-pub(super) struct Bandwidths {
+pub(super) struct LowBandwidths {
     /// Findings that were measured while the processors had time left, or that such measurements confirm.
     pub(super) low: Vec<Accusation>,
     /// The other directions that are low, or may be: the processors had no time left.
@@ -73,7 +73,7 @@ pub(super) fn bandwidths(
     samples: &BTreeMap<Edge, PairSample>,
     causes: &[Accusation],
     deviations: (f64, f64),
-) -> Bandwidths {
+) -> LowBandwidths {
     let n = measurements.nodes.len();
     // a bandwidth that is low for a known cause says nothing of the other end
     let is_explained = |edge: &Edge| causes.iter().any(|cause| covers(cause.subject, *edge));
@@ -100,7 +100,7 @@ pub(super) fn bandwidths(
         let hindered = affected.iter().filter(|edge| samples[*edge].is_hindered());
         let is_named = |edge: &&Edge| low.iter().any(|of| covers(of.subject, **edge));
         let unjudged = hindered.chain(&doubtful).filter(|edge| !is_named(edge)).copied().collect();
-        Bandwidths { low, unjudged }
+        LowBandwidths { low, unjudged }
     };
     // what processors without time left made slow accuses no one, but confirms what was measured without them
     let is_free = |edge: &Edge| !samples[edge].is_hindered();

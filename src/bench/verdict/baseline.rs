@@ -37,19 +37,21 @@ const ENOUGH: usize = 6;
 /// The parts of an earlier benchmark's output that are compared.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Baseline {
-    nodes: Vec<Named>,
-    directions: Vec<Sent>,
+    nodes: Vec<NamedNode>,
+    directions: Vec<PairTransfers>,
     #[serde(default)]
     collectives: Option<Exchanged>,
 }
 
+/// A node of the baseline, by its name.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Named {
+struct NamedNode {
     node: String,
 }
 
+/// The measured transfers from one node to another.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Sent {
+struct PairTransfers {
     from: String,
     to: String,
     #[serde(default)]
@@ -104,14 +106,15 @@ pub struct Comparison {
     pub notes: Vec<String>,
 }
 
-/// Something with a bandwidth.
+/// A connection or an operation that has a bandwidth.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Subject {
+enum BandwidthSubject {
     Direction(String, String),
     Exchange(Collective, Dtype, u64),
 }
 
-type Bandwidths = BTreeMap<Subject, f64>;
+/// The best bandwidth of each, in bytes a second.
+type Bandwidths = BTreeMap<BandwidthSubject, f64>;
 
 impl Baseline {
     /// Reads the output of `hvdctl bench --json`. Fields that this version does not know are ignored.
@@ -120,11 +123,11 @@ impl Baseline {
     /// A clause that completes "the baseline …".
     pub fn parse(text: &str) -> Result<Baseline, String> {
         #[derive(Deserialize)]
-        struct Version {
+        struct BaselineVersion {
             format: Option<u32>,
         }
         let other = |_| "is not the output of `hvdctl bench --json`".to_owned();
-        let version: Version = serde_json::from_str(text).map_err(other)?;
+        let version: BaselineVersion = serde_json::from_str(text).map_err(other)?;
         if let Some(newer) = version.format.filter(|format| *format > FORMAT) {
             return Err(format!("was written by a newer hvdctl in format {newer}; this one reads format {FORMAT}"));
         }
@@ -150,9 +153,9 @@ impl Baseline {
 
     /// Returns what was measured between its nodes.
     fn measurements(&self) -> Measurements {
-        let name = |named: &Named| NodeEvidence { name: named.node.clone(), ..NodeEvidence::default() };
+        let name = |named: &NamedNode| NodeEvidence { name: named.node.clone(), ..NodeEvidence::default() };
         let index = |name: &str| self.nodes.iter().position(|node| node.node == name);
-        let direction = |sent: &Sent| {
+        let direction = |sent: &PairTransfers| {
             let (from, to) = (index(&sent.from)?, index(&sent.to)?);
             Some(Direction { from, to, transfers: sent.transfers.clone(), ..Direction::default() })
         };
@@ -203,13 +206,13 @@ impl Baseline {
 fn directions(measured: &Measurements) -> Bandwidths {
     let name = |node: usize| measured.nodes[node].name.clone();
     let of = |direction: &Direction| {
-        Some((Subject::Direction(name(direction.from), name(direction.to)), direction.bandwidth()?))
+        Some((BandwidthSubject::Direction(name(direction.from), name(direction.to)), direction.bandwidth()?))
     };
     best(measured.directions.iter().filter_map(of))
 }
 
 /// The best of all measurements of each: what disturbs one makes it worse.
-fn best(all: impl Iterator<Item = (Subject, f64)>) -> Bandwidths {
+fn best(all: impl Iterator<Item = (BandwidthSubject, f64)>) -> Bandwidths {
     let mut best = Bandwidths::new();
     for (subject, value) in all.filter(|(_, value)| value.is_finite() && *value > 0.0) {
         let known = best.entry(subject).or_insert(value);
@@ -219,7 +222,7 @@ fn best(all: impl Iterator<Item = (Subject, f64)>) -> Bandwidths {
 }
 
 fn exchanges(all: &[Exchange]) -> Bandwidths {
-    best(all.iter().map(|of| (Subject::Exchange(of.collective, of.dtype, of.bytes), of.bus_bandwidth * 1e9)))
+    best(all.iter().map(|of| (BandwidthSubject::Exchange(of.collective, of.dtype, of.bytes), of.bus_bandwidth * 1e9)))
 }
 
 impl Comparison {
@@ -230,7 +233,7 @@ impl Comparison {
 
     /// Compares bandwidths. `noise`: by how much they differ at least, as the standard deviation of their logarithms.
     fn add(&mut self, what: &str, before: &Bandwidths, now: &Bandwidths, noise: f64) {
-        let shares: BTreeMap<&Subject, f64> =
+        let shares: BTreeMap<&BandwidthSubject, f64> =
             now.iter().filter_map(|(subject, value)| Some((subject, value / before.get(subject)?))).collect();
         self.compared += shares.len();
         let spread = spread(shares.values().map(|share| share.ln()).collect()).max(noise);
@@ -264,27 +267,27 @@ fn spread(values: Vec<f64>) -> f64 {
     TO_DEVIATION * median(values.into_iter().map(|value| (value - centre).abs()).collect()).unwrap_or_default()
 }
 
-impl Subject {
+impl BandwidthSubject {
     fn least_share(&self) -> f64 {
-        if matches!(self, Subject::Exchange(_, _, ..SMALL)) { SLOWER_IF_SMALL } else { SLOWER }
+        if matches!(self, BandwidthSubject::Exchange(_, _, ..SMALL)) { SLOWER_IF_SMALL } else { SLOWER }
     }
 
     fn slower(&self, before: f64, now: f64) -> Slower {
         let (text, from, to) = match self {
-            Subject::Direction(from, to) => {
+            BandwidthSubject::Direction(from, to) => {
                 let (now, before) = (gigabits(now), gigabits(before));
                 let text = format!("{from} → {to} transfers only {now}, {before} in the baseline");
                 (text, Some(from.clone()), Some(to.clone()))
             }
-            Subject::Exchange(collective, dtype, bytes) => {
+            BandwidthSubject::Exchange(collective, dtype, bytes) => {
                 let what = format!("{collective} of {} {dtype}", format_size(*bytes));
                 let (now, before) = (gigabytes(now), gigabytes(before));
                 (format!("{what} has a bus bandwidth of only {now}, {before} in the baseline"), None, None)
             }
         };
         let (collective, dtype, bytes) = match self {
-            Subject::Direction(..) => (None, None, None),
-            Subject::Exchange(collective, dtype, bytes) => (Some(*collective), Some(*dtype), Some(*bytes)),
+            BandwidthSubject::Direction(..) => (None, None, None),
+            BandwidthSubject::Exchange(collective, dtype, bytes) => (Some(*collective), Some(*dtype), Some(*bytes)),
         };
         Slower { text, from, to, collective, dtype, bytes, before_bytes_per_s: before, bytes_per_s: now }
     }

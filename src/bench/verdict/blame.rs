@@ -2,7 +2,7 @@
 //! that do not pass. A node is named if most of its pairs in a direction are affected, otherwise the pairs are.
 
 use super::attribution::{accuse, covers, includes};
-use super::bandwidth::{Bandwidths, DEVIATIONS, bandwidths};
+use super::bandwidth::{DEVIATIONS, LowBandwidths, bandwidths};
 use super::evidence::{self, Reason, median};
 use super::samples::{Edge, PairSample, samples};
 use crate::bench::measure::schedule;
@@ -34,7 +34,7 @@ pub fn verdict(measurements: &Measurements) -> NetworkVerdict {
     let n = measurements.nodes.len();
     let mut accusations = unreachable(n, &samples);
     let causes = causes(measurements, &samples);
-    let Bandwidths { low, unjudged } = bandwidths(measurements, &samples, &causes, DEVIATIONS);
+    let LowBandwidths { low, unjudged } = bandwidths(measurements, &samples, &causes, DEVIATIONS);
     accusations.extend(low);
     accusations.extend(causes);
     let reasons: Vec<Vec<Reason>> = (0..n).map(|node| evidence::reasons(measurements, node)).collect();

@@ -9,7 +9,7 @@ use crate::bench::verdict::NetworkVerdict;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of [`Stored`].
+/// The version of [`PastFile`].
 const FORMAT: u32 = 1;
 
 /// The most bytes that a node keeps.
@@ -27,7 +27,7 @@ pub type Sent = BTreeMap<String, Vec<f64>>;
 
 /// The file on a node.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct PastFile {
     format: u32,
     /// The sender: the directory may be one that nodes share, or a copied disk's.
     node: String,
@@ -51,17 +51,17 @@ pub enum Unreadable {
 /// A text that cannot be read.
 pub fn parse(text: &str, node: &str) -> Result<Sent, Unreadable> {
     #[derive(Deserialize)]
-    struct Version {
+    struct PastVersion {
         format: u32,
     }
     if text.trim().is_empty() {
         return Ok(Sent::new());
     }
-    let version: Version = serde_json::from_str(text).map_err(|_| Unreadable::Damaged)?;
+    let version: PastVersion = serde_json::from_str(text).map_err(|_| Unreadable::Damaged)?;
     if version.format > FORMAT {
         return Err(Unreadable::Newer(version.format));
     }
-    let Stored { node: sender, bytes_per_s: mut sent, .. } =
+    let PastFile { node: sender, bytes_per_s: mut sent, .. } =
         serde_json::from_str(text).map_err(|_| Unreadable::Damaged)?;
     if sender != node {
         return Err(Unreadable::Foreign(sender));
@@ -80,7 +80,7 @@ pub fn with(node: &str, mut sent: Sent, latest: &BTreeMap<String, f64>) -> Strin
         sent.values_mut().for_each(|values| drop(values.drain(..values.len().saturating_sub(kept))));
     };
     let text = |sent: &Sent| {
-        let stored = Stored { format: FORMAT, node: node.to_owned(), bytes_per_s: sent.clone() };
+        let stored = PastFile { format: FORMAT, node: node.to_owned(), bytes_per_s: sent.clone() };
         serde_json::to_string(&stored).unwrap_or_default()
     };
     shorten(&mut sent, KEPT);

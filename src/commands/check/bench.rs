@@ -15,7 +15,7 @@ use crate::bench::report::{BenchFormat, BenchReport};
 use crate::bench::verdict::NetworkVerdict;
 use crate::bench::verdict::blame;
 use crate::bench::verdict::past::trusted;
-use crate::cli::{self, Part};
+use crate::cli::{self, BenchPart};
 use crate::cluster::observation::ObservedNode;
 use crate::commands::shared::recording::record;
 use crate::commands::{Context, Outcome};
@@ -44,11 +44,11 @@ pub(in crate::commands) struct Network {
 pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Error> {
     check_arguments(options, context)?;
     let files = BenchFiles::open(options, &context.target.selected)?;
-    let job = match options.measures(Part::Collectives) {
+    let job = match options.measures(BenchPart::Collectives) {
         true => Some(ranks::options(options, context)?),
         false => None,
     };
-    let network = match options.measures(Part::Network) {
+    let network = match options.measures(BenchPart::Network) {
         true => measure_network(options, job.as_ref(), context).await?,
         false => Network::default(),
     };
@@ -72,18 +72,18 @@ pub async fn run(options: &cli::Bench, context: &Context) -> Result<Outcome, Err
 
 fn check_arguments(options: &cli::Bench, context: &Context) -> Result<(), Error> {
     let selected = &context.target.selected;
-    if options.measures(Part::Network) && selected.len() < 2 {
+    if options.measures(BenchPart::Network) && selected.len() < 2 {
         return Err(Error::usage(
             format!("bench measures the network between nodes, and {} is the only one", selected.join("")),
             "select at least two nodes with --on, or add another [[node]] to the inventory; \
              `hvdctl bench --only collectives` measures two or more ranks of one node",
         ));
     }
-    if options.forget && !options.measures(Part::Network) {
+    if options.forget && !options.measures(BenchPart::Network) {
         return Err(Error::usage("--forget is about the network", "leave out --only collectives"));
     }
     let of_collectives = options.np.is_some() || !options.sizes.is_empty() || options.params.is_some();
-    if of_collectives && !options.measures(Part::Collectives) {
+    if of_collectives && !options.measures(BenchPart::Collectives) {
         return Err(Error::usage("-np, --sizes and --params are about collectives", "leave out --only network"));
     }
     Ok(())

@@ -125,10 +125,10 @@ async fn measure(plan: &Plan, scope: VerifyScope, context: &Context) -> Result<V
 }
 
 /// The logins between workers, if there are several; and the job with its output, if they are good.
-type Launched = (Option<Matrix>, Option<(JobOutcome, RankOutput<VerifyLine>)>);
+type VerifyResults = (Option<Matrix>, Option<(JobOutcome, RankOutput<VerifyLine>)>);
 
 /// Tries the logins between the workers, and runs the job if they are good.
-async fn launch(plan: &Plan, context: &Context) -> Result<Launched, Error> {
+async fn launch(plan: &Plan, context: &Context) -> Result<VerifyResults, Error> {
     let logins = match plan.known().filter(|plan| !plan.hosts.others.is_empty()) {
         Some(plan) => Some(check_logins(plan, context).await?),
         None => None,

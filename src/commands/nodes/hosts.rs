@@ -1,7 +1,7 @@
 //! `hvdctl hosts`.
 
 use crate::checks::{fold, preflight};
-use crate::cli::{self, Format};
+use crate::cli::{self, HostsFormat};
 use crate::cluster::each_node::each_node;
 use crate::cluster::observation::{ObservedNode, check_gpus, facts};
 use crate::commands::shared::best::{self, BestRequest, ChosenNodes, choose};
@@ -45,7 +45,7 @@ pub struct HostsNode {
 /// `hosts`.
 pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Error> {
     let Context { target, fleet, events, .. } = context;
-    if options.format == Format::SlurmConf {
+    if options.format == HostsFormat::SlurmConf {
         if options.best.is_some() {
             return Err(without_choice());
         }
@@ -66,7 +66,7 @@ pub async fn run(options: &cli::Hosts, context: &Context) -> Result<Outcome, Err
     let mut slots: BTreeMap<String, u32> = known.collect();
     // only nodes whose slots the inventory does not give are contacted
     let unknown = target.only(nodes.iter().map(|node| node.name.clone()).filter(|name| !slots.contains_key(name)));
-    if !unknown.selected.is_empty() && options.format != Format::Ssh {
+    if !unknown.selected.is_empty() && options.format != HostsFormat::Ssh {
         let results = each_node(fleet.all(&unknown, events).await?, events, async |member| {
             let facts = facts(unknown.cluster(), &member).await?;
             check_gpus(&member.node, &facts)?;
@@ -108,21 +108,21 @@ async fn slurm_conf(context: &Context) -> Result<Outcome, Error> {
 /// `nodes`: with their slots, if the format needs them. `best`: why these.
 pub(in crate::commands) fn outcome(
     cluster: &Cluster,
-    format: Format,
+    format: HostsFormat,
     nodes: &[(Node, Option<u32>)],
     best: Option<Choice>,
 ) -> Outcome {
     let hosts: Vec<ExportedHost<'_>> =
         nodes.iter().map(|(node, slots)| ExportedHost { node, slots: slots.unwrap_or_default() }).collect();
     let text = match format {
-        Format::Horovod => format!("{}\n", export::horovod(&hosts)),
-        Format::Mpi | Format::Deepspeed => export::hostfile(&hosts),
-        Format::Ssh => export::ssh(cluster, &hosts),
-        Format::Env => export::env(&hosts),
-        Format::Torchrun => export::torchrun(&hosts),
-        Format::Slurm => format!("{}\n", export::slurm(&hosts)),
-        Format::SlurmConf => unreachable!("slurm_conf prints it"),
-        Format::TfConfig => export::tf_config(&hosts),
+        HostsFormat::Horovod => format!("{}\n", export::horovod(&hosts)),
+        HostsFormat::Mpi | HostsFormat::Deepspeed => export::hostfile(&hosts),
+        HostsFormat::Ssh => export::ssh(cluster, &hosts),
+        HostsFormat::Env => export::env(&hosts),
+        HostsFormat::Torchrun => export::torchrun(&hosts),
+        HostsFormat::Slurm => format!("{}\n", export::slurm(&hosts)),
+        HostsFormat::SlurmConf => unreachable!("slurm_conf prints it"),
+        HostsFormat::TfConfig => export::tf_config(&hosts),
     };
     document(text, nodes, best)
 }

@@ -3,7 +3,7 @@
 pub mod rotate;
 pub mod status;
 
-use crate::cli::{Generate, NewPair, Push};
+use crate::cli::{Generate, KeysPush, NewPair};
 use crate::cluster::each_node::NodeResults;
 use crate::commands::Outcome;
 use crate::commands::shared::context::Context;
@@ -64,7 +64,7 @@ pub struct KeysPushNode {
 }
 
 /// `keys push`.
-pub async fn push(options: &Push, context: &Context) -> Result<Outcome, Error> {
+pub async fn push(options: &KeysPush, context: &Context) -> Result<Outcome, Error> {
     let session = &context.session;
     if options.first_login {
         session.cancellation.run(first_login::install(&context.target, &context.fleet, &context.events)).await?;

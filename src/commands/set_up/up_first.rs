@@ -7,8 +7,8 @@ use crate::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 
-/// A command on its way, behind a pointer: a test's thread has a small stack.
-pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + 'a>>;
+/// A command that has not ended, behind a pointer: a test's thread has a small stack.
+pub type PendingCommand<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + 'a>>;
 
 /// Runs `work`, which starts a job. If it finds that the cluster is not set up, first does the work of `hvdctl up`, if
 /// `--up` was given or the answer to the question is yes.
@@ -18,7 +18,7 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + 'a>
 pub async fn set_up_first(
     is_wanted: bool,
     context: &mut Context,
-    work: impl Fn(&mut Context) -> Running<'_>,
+    work: impl Fn(&mut Context) -> PendingCommand<'_>,
 ) -> Result<Outcome, Error> {
     if is_wanted && !context.target.cluster().can().workers {
         return Err(Error::usage("--up: Slurm starts what a job needs", "leave out --up"));

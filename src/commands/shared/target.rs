@@ -1,6 +1,6 @@
 //! The nodes that a command works on: those of an inventory, or this machine alone.
 
-use crate::cli::{Description, FOR_SLURM, Global, NodeUse, Scheduler};
+use crate::cli::{Description, FOR_SLURM, Global, NodeUse, SchedulerChoice};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::operator::host_name;
 use crate::cluster::target::Target;
@@ -10,7 +10,7 @@ use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
 use crate::text::quote;
 use crate::transport::node::{RunAs, Script, TransportKind};
-use crate::transport::sudo::Sudo;
+use crate::transport::sudo::SudoPasswords;
 use std::sync::Arc;
 
 /// The image of the tutorial.
@@ -24,7 +24,7 @@ pub const BUILT_IMAGE: &str = "hvdctl-lab/horovod:latest";
 /// A wrong inventory or selection; no inventory for a command that needs one.
 pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<(Target, Fleet), Error> {
     let sudo = async |inventory: &Inventory| {
-        Ok::<_, Error>(Arc::new(Sudo::new(global.ask_sudo_pass, !global.yes, inventory, events).await?))
+        Ok::<_, Error>(Arc::new(SudoPasswords::new(global.ask_sudo_pass, !global.yes, inventory, events).await?))
     };
     if let Some(file) = InventoryFile::find(global) {
         if global.image.is_some() {
@@ -32,7 +32,7 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
         }
         let inventory = file.load(events)?;
         let is_scheduled = !inventory.cluster.can().choose_nodes;
-        if global.scheduler == Some(Scheduler::Slurm) || is_scheduled && global.scheduler.is_none() {
+        if global.scheduler == Some(SchedulerChoice::Slurm) || is_scheduled && global.scheduler.is_none() {
             return under_slurm(inventory.under_slurm(), global, events).await;
         }
         if is_scheduled {
@@ -42,7 +42,7 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
         let sudo = sudo(&target.inventory).await?;
         return Ok((target, Fleet::over_ssh(global.strict, sudo, events)));
     }
-    if global.scheduler == Some(Scheduler::Slurm) {
+    if global.scheduler == Some(SchedulerChoice::Slurm) {
         return under_slurm(Inventory::local_slurm(&host_name()), global, events).await;
     }
     if nodes == NodeUse::OfInventory {

@@ -13,7 +13,7 @@ use crate::commands::nodes::exec as shown;
 use crate::commands::shared::context::{Context, node_table};
 use crate::document::{NodeEntry, Nodes};
 use crate::error::Error;
-use crate::schedule::queue::daemons::{self, NodeState};
+use crate::schedule::queue::daemons::{self, QueueNode};
 use crate::text::table::{cell, key, note, text};
 use crate::text::{nodeset, quote};
 use schemars::JsonSchema;
@@ -61,7 +61,7 @@ async fn exec_on_master(options: &SlurmExec, context: &Context) -> Result<Outcom
 pub struct SlurmStatus {
     /// The nodes.
     #[serde(flatten)]
-    pub nodes: Nodes<NodeState>,
+    pub nodes: Nodes<QueueNode>,
     /// The number of running jobs.
     pub running: usize,
     /// The number of waiting jobs.
@@ -80,7 +80,7 @@ async fn status(context: &Context) -> Result<Outcome, Error> {
         let (states, jobs, with_key) = (asked.0?, asked.1?, asked.2?.unwrap_or_default());
         let states = states.into_iter().map(|(name, state)| {
             let has_old_key = !with_key.contains(&name);
-            (name, NodeState { has_old_key, ..state })
+            (name, QueueNode { has_old_key, ..state })
         });
         Ok::<_, Error>((states.collect(), jobs))
     };
@@ -89,17 +89,17 @@ async fn status(context: &Context) -> Result<Outcome, Error> {
 }
 
 /// `jobs`: their states.
-pub(crate) fn status_outcome(nodes: Vec<(String, NodeState)>, jobs: &[String]) -> Outcome {
+pub(crate) fn status_outcome(nodes: Vec<(String, QueueNode)>, jobs: &[String]) -> Outcome {
     let nodes: Vec<_> = nodes.into_iter().map(|(name, node)| NodeEntry::new(&name, true, node)).collect();
     let header = [key("NODE"), text("STATE"), key("SLOTS"), text("GRES"), note("REASON")];
-    let mut text = node_table(header, &nodes, |name, node: &NodeState| {
+    let mut text = node_table(header, &nodes, |name, node: &QueueNode| {
         let slots = format!("{}/{}", node.used, node.slots);
         vec![name.to_owned(), node.state.clone(), slots, cell(node.gres.as_ref()), cell(node.reason.as_ref())]
     });
     let waiting = jobs.iter().filter(|state| *state == "PENDING").count();
     let running = jobs.len() - waiting;
     text.push_str(&format!("{running} running, {waiting} waiting: hvdctl jobs\n"));
-    let has_old_key = |entry: &&NodeEntry<NodeState>| entry.result.as_ref().is_some_and(|node| node.has_old_key);
+    let has_old_key = |entry: &&NodeEntry<QueueNode>| entry.result.as_ref().is_some_and(|node| node.has_old_key);
     let old: Vec<&str> = nodes.iter().filter(has_old_key).map(|entry| entry.node.as_str()).collect();
     if !old.is_empty() {
         text.push_str(&format!(

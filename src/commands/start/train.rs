@@ -64,7 +64,7 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
         used.map_err(|error| not_up(error, context.target.cluster()))?;
     }
     let (np, fetch) = (options.np, options.fetch.as_deref());
-    let start = Start { launcher, np, best, fetch, running: &options.running };
+    let start = JobStart { launcher, np, best, fetch, running: &options.running };
     launch(project.program(context.target.nodes()), start, context).await
 }
 
@@ -92,12 +92,12 @@ async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> R
     check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
     let program = JobProgram::of_command(options.running.name.clone(), options.command);
     let launcher = options.running.launching.launcher(None, context.target.cluster())?;
-    let start = Start { launcher, np: options.np, best, fetch: None, running: &options.running };
+    let start = JobStart { launcher, np: options.np, best, fetch: None, running: &options.running };
     launch(async { Ok(program) }, start, context).await
 }
 
-/// How `train` or `run` starts a job.
-struct Start<'a> {
+/// The start of a job by `train` or `run`.
+struct JobStart<'a> {
     launcher: LauncherName,
     np: Option<RankCount>,
     /// Why these nodes, if they were chosen.
@@ -110,11 +110,11 @@ struct Start<'a> {
 /// Plans the job, and shows the plan or carries it out.
 async fn launch(
     program: impl Future<Output = Result<JobProgram, Error>>,
-    start: Start<'_>,
+    start: JobStart<'_>,
     context: &Context,
 ) -> Result<Outcome, Error> {
     let options = job_options(&start, context)?;
-    let Start { best, fetch, running, .. } = start;
+    let JobStart { best, fetch, running, .. } = start;
     let allocating = match best {
         _ if running.dry_run => Allocating::DryRun,
         Some(_) => Allocating::AtOnce,
@@ -129,8 +129,8 @@ async fn launch(
 }
 
 /// Returns how the job is run: what the options say, else what the inventory does.
-fn job_options(start: &Start<'_>, context: &Context) -> Result<JobOptions, Error> {
-    let Start { launcher, np, running, .. } = *start;
+fn job_options(start: &JobStart<'_>, context: &Context) -> Result<JobOptions, Error> {
+    let JobStart { launcher, np, running, .. } = *start;
     let Context { target, verbose, env_files, .. } = context;
     let cluster = target.cluster();
     let env = env_file::given(running.env_file.as_deref(), &running.env)?;

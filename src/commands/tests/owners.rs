@@ -20,14 +20,14 @@ fn nodes() -> (Nodes, Inventory) {
     (nodes, inventory)
 }
 
-async fn hvdctl_asked(nodes: &Nodes, inventory: &Inventory, line: &str, sudo: Sudo) -> Done {
+async fn hvdctl_asked(nodes: &Nodes, inventory: &Inventory, line: &str, sudo: SudoPasswords) -> Done {
     hvdctl_by(nodes, inventory.clone(), line, mpsc::unbounded_channel().1, sudo).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_password_goes_to_the_nodes_of_another_owner() {
     let (nodes, inventory) = nodes();
-    let sudo = Sudo::answering(&inventory, |prompt| match prompt {
+    let sudo = SudoPasswords::answering(&inventory, |prompt| match prompt {
         "password for sudo on your node node1: " => "mine",
         "password for sudo on bob's node node2: " => "bobs",
         "password for sudo on eve's node node3: " => "eves",
@@ -44,7 +44,7 @@ async fn no_password_goes_to_the_nodes_of_another_owner() {
 async fn a_password_from_a_file_is_for_own_nodes_and_a_note_names_them() {
     let (nodes, inventory) = nodes();
     let (events, _) = Events::channel();
-    let sudo = Sudo::given(&inventory, "mine", &events).await.unwrap();
+    let sudo = SudoPasswords::given(&inventory, "mine", &events).await.unwrap();
     let done = hvdctl_asked(&nodes, &inventory, "down", sudo).await;
     done.code(3).complains(&[
         "using the password in $HVDCTL_SUDO_PASSWORD_FILE for sudo on your node node1\n",
@@ -73,7 +73,7 @@ async fn a_login_to_a_registry_goes_to_own_nodes_only() {
     nodes.edit("node3", |state| state.registry_login = Some(login));
     (inventory.cluster.image, inventory.cluster.pull) = ("r.example/app:2".into(), Pull::Missing);
     for line in ["image pull", "up"] {
-        let done = hvdctl_asked(&nodes, &inventory, line, Sudo::of(&inventory, false)).await;
+        let done = hvdctl_asked(&nodes, &inventory, line, SudoPasswords::of(&inventory, false)).await;
         done.code(3).complains(&[
             "node[2-3]: pulling r.example/app:2 without your login to the registry",
             "error: node3: cannot pull the image r.example/app:2: ",
@@ -85,7 +85,7 @@ async fn a_login_to_a_registry_goes_to_own_nodes_only() {
     }
     // also if all nodes belong to one other owner
     inventory.nodes.iter_mut().for_each(|node| node.owner = Some("bob".into()));
-    hvdctl_asked(&nodes, &inventory, "image pull", Sudo::of(&inventory, false)).await.code(3);
+    hvdctl_asked(&nodes, &inventory, "image pull", SudoPasswords::of(&inventory, false)).await.code(3);
     assert_eq!(nodes.state("node3").logins.pop().as_deref(), Some(""));
     credentials::DIRECTORY.set(None);
 }
@@ -97,10 +97,10 @@ async fn an_image_of_another_owners_node_is_not_given_to_others() {
     (inventory.cluster.image, inventory.cluster.pull) = ("app:1".into(), Pull::Peers);
     nodes.edit("node3", |state| state.images.push("app:1".into()));
     for line in ["up", "image push"] {
-        let done = hvdctl_asked(&nodes, &inventory, line, Sudo::of(&inventory, false)).await;
+        let done = hvdctl_asked(&nodes, &inventory, line, SudoPasswords::of(&inventory, false)).await;
         done.code(1).complains(&["the image app:1 is only on nodes of other owners (node3)", "--from NODE"]);
     }
     assert_eq!(nodes.count("docker export"), [0, 0, 0]);
-    hvdctl_asked(&nodes, &inventory, "image push --from node3", Sudo::of(&inventory, false)).await;
+    hvdctl_asked(&nodes, &inventory, "image push --from node3", SudoPasswords::of(&inventory, false)).await;
     assert_eq!(nodes.count("docker export"), [0, 0, 1], "the operator has named it");
 }

@@ -569,16 +569,16 @@ fn data_of_others_are_refused() {
         DataState::parse(&output.stdout)
     };
     fs::create_dir_all(bench.there("set")).unwrap();
-    assert_eq!(compare("lab", "desk:/set", "yes"), Err(Refusal::Foreign));
+    assert_eq!(compare("lab", "desk:/set", "yes"), Err(DataRefusal::Foreign));
     fs::remove_dir(bench.there("set")).unwrap();
     symlink("elsewhere", bench.there("set")).unwrap();
-    assert_eq!(compare("lab", "desk:/set", "yes"), Err(Refusal::Foreign));
+    assert_eq!(compare("lab", "desk:/set", "yes"), Err(DataRefusal::Foreign));
     fs::remove_file(bench.there("set")).unwrap();
     assert!(fs::read_dir(bench.there("")).unwrap().next().is_none(), "a comparison creates nothing");
     bench.push();
-    assert_eq!(compare("lab", "desk:/other", ""), Err(Refusal::Origin("desk:/set".into())));
+    assert_eq!(compare("lab", "desk:/other", ""), Err(DataRefusal::Origin("desk:/set".into())));
     assert!(compare("lab", "desk:/other", "yes").unwrap().is_same);
-    assert_eq!(compare("lab2", "desk:/set", "yes"), Err(Refusal::Cluster("lab".into())));
+    assert_eq!(compare("lab2", "desk:/set", "yes"), Err(DataRefusal::Cluster("lab".into())));
     assert_eq!(bench.script(REMOVE, "lab2", &[], b"").stdout, b"");
     assert!(bench.there("set/a").exists());
 }

@@ -185,7 +185,7 @@ impl RelayProcess {
         let blob = self.streams.get(&stream).cloned().ok_or_else(|| io::Error::other("it has no such stream"))?;
         let mut pipe = open_pipe(pipe).await?;
         let extent = ArchiveExtent { offset: 0, length: blob.length() };
-        let mut pieces = Pieces { receiver: blob.pieces(extent), current: Bytes::new() };
+        let mut pieces = BlobReader { receiver: blob.pieces(extent), current: Bytes::new() };
         let (sources, unpack) = (Arc::clone(&self.sources), self.unpack);
         // not one of the runtime's: nothing waits for a program that reads no more
         std::thread::spawn(move || {
@@ -228,12 +228,12 @@ impl RelayProcess {
 }
 
 /// The bytes of a blob as they come.
-struct Pieces {
+struct BlobReader {
     receiver: mpsc::Receiver<io::Result<Bytes>>,
     current: Bytes,
 }
 
-impl Read for Pieces {
+impl Read for BlobReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.current.is_empty() {
             match self.receiver.blocking_recv() {

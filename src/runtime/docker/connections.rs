@@ -35,11 +35,11 @@ const REUSE_LIMIT: Duration = Duration::from_millis(5);
 #[derive(Clone)]
 pub(super) struct ConnectionPool {
     transport: Arc<Transport>,
-    idle: Arc<Mutex<Vec<Connection>>>,
+    idle: Arc<Mutex<Vec<EngineConnection>>>,
 }
 
 /// A connection of the pool.
-struct Connection {
+struct EngineConnection {
     sender: Sender,
     /// Returns the standard error of its program when that has ended.
     stderr: JoinHandle<String>,
@@ -72,7 +72,7 @@ impl ConnectionPool {
     }
 
     /// Takes an idle connection out of the pool, the one that was used last if it is.
-    async fn idle(&self) -> Option<Connection> {
+    async fn idle(&self) -> Option<EngineConnection> {
         let count = self.pool().len();
         for _ in 0..count {
             let mut connection = self.pool().pop()?;
@@ -87,12 +87,12 @@ impl ConnectionPool {
         None
     }
 
-    fn pool(&self) -> MutexGuard<'_, Vec<Connection>> {
+    fn pool(&self) -> MutexGuard<'_, Vec<EngineConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a connection. `is_upgraded`: a request makes it a stream of bytes.
-    async fn connect(&self, is_upgraded: bool) -> Result<Connection, DockerError> {
+    async fn connect(&self, is_upgraded: bool) -> Result<EngineConnection, DockerError> {
         let mut process = self.transport.start(RunAs::Engine, &["system", "dial-stdio"]).await?;
         let stderr = process.collect_stderr();
         let stdout = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
@@ -107,7 +107,7 @@ impl ConnectionPool {
             let _process = is_upgraded.then_some(process);
             stderr.await.unwrap_or_default()
         });
-        Ok(Connection { sender, stderr })
+        Ok(EngineConnection { sender, stderr })
     }
 
     /// Makes a request that bollard has no call for, and returns the body of the answer.

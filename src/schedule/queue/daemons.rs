@@ -35,7 +35,7 @@ pub const PAUSE: Duration = Duration::from_millis(300);
 /// A node, as slurmctld knows it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "SlurmStatusNode")]
-pub struct NodeState {
+pub struct QueueNode {
     /// Its state, in Slurm's own term: `idle`, `allocated`, `drained`, `down*`, …
     pub state: String,
     /// How many of its slots are allocated.
@@ -50,17 +50,17 @@ pub struct NodeState {
     pub has_old_key: bool,
 }
 
-impl NodeState {
+impl QueueNode {
     /// Reads a line of sinfo: node, state, slots (allocated/idle/other/total), generic resources, and why it takes no
     /// jobs. Returns it with the node's name.
-    fn parse(line: &str) -> Option<(String, NodeState)> {
+    fn parse(line: &str) -> Option<(String, QueueNode)> {
         let mut parts = line.splitn(5, '|').map(|part| part.trim().to_owned());
         let (name, state, slots, gres) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let numbers: Vec<u32> = slots.split('/').filter_map(|number| number.parse().ok()).collect();
         let [used, _, _, slots] = numbers[..] else { return None };
         let given = |text: String| Some(text).filter(|text| !matches!(text.as_str(), "" | "none" | "(null)"));
         let reason = parts.next().and_then(given);
-        Some((name, NodeState { state, used, slots, gres: given(gres), reason, has_old_key: false }))
+        Some((name, QueueNode { state, used, slots, gres: given(gres), reason, has_old_key: false }))
     }
 
     /// Returns whether its slurmd has answered.
@@ -220,9 +220,9 @@ pub async fn jobs(master: &Runtime) -> Result<Vec<String>, NodeError> {
 ///
 /// # Errors
 /// [`NodeError`] with the message of sinfo.
-pub async fn states(master: &Runtime) -> Result<Vec<(String, NodeState)>, NodeError> {
+pub async fn states(master: &Runtime) -> Result<Vec<(String, QueueNode)>, NodeError> {
     let listed = ask(master, &["sinfo", "--noheader", "--Node", "--format=%N|%T|%C|%G|%E"]).await?;
-    Ok(listed.lines().filter_map(NodeState::parse).collect())
+    Ok(listed.lines().filter_map(QueueNode::parse).collect())
 }
 
 /// Returns the nodes that have the key of the daemons, as the master knows; `None` if it does not.
@@ -273,13 +273,13 @@ mod tests {
 
     #[test]
     fn what_sinfo_prints_is_read() {
-        let (name, node) = NodeState::parse("node1|mixed|2/6/0/8|gpu:4|none").unwrap();
+        let (name, node) = QueueNode::parse("node1|mixed|2/6/0/8|gpu:4|none").unwrap();
         assert_eq!((name.as_str(), node.state.as_str(), node.used, node.slots), ("node1", "mixed", 2, 8));
         assert_eq!((node.gres.as_deref(), node.reason), (Some("gpu:4"), None));
-        let (_, node) = NodeState::parse("node2|drained|0/0/1/1|(null)|hvdctl: job 20261127-101500-4f2a").unwrap();
+        let (_, node) = QueueNode::parse("node2|drained|0/0/1/1|(null)|hvdctl: job 20261127-101500-4f2a").unwrap();
         assert_eq!((node.gres, node.reason.as_deref()), (None, Some("hvdctl: job 20261127-101500-4f2a")));
-        assert!(NodeState::parse("slurm_load_partitions: Unable to contact slurm controller").is_none());
-        let answers = |state: &str| NodeState::parse(&format!("n|{state}|0/1/0/1|(null)|none")).unwrap().1.answers();
+        assert!(QueueNode::parse("slurm_load_partitions: Unable to contact slurm controller").is_none());
+        let answers = |state: &str| QueueNode::parse(&format!("n|{state}|0/1/0/1|(null)|none")).unwrap().1.answers();
         assert_eq!(["idle", "drained", "idle*", "down", "unknown"].map(answers), [true, true, false, false, false]);
     }
 }

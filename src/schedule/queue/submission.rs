@@ -37,7 +37,7 @@ const NODES_NOT_AVAILABLE: &str = "node configuration is not available";
 #[derive(Serialize)]
 struct QueuedJob<'a> {
     /// The nodes that may get it, in the order of ranks.
-    nodes: Vec<Candidate<'a>>,
+    nodes: Vec<CandidateNode<'a>>,
     /// The node of its launcher.
     launcher: &'a str,
     /// The launcher's container.
@@ -58,9 +58,9 @@ struct QueuedJob<'a> {
     grace: u64,
 }
 
-/// A node that may get a job.
+/// A node that the queue may give to a job.
 #[derive(Serialize)]
-struct Candidate<'a> {
+struct CandidateNode<'a> {
     node: &'a str,
     slots: u32,
 }
@@ -194,7 +194,7 @@ impl Queued {
         let failed = |error: &dyn std::fmt::Display| NodeError::failed(observed.name(), operation, error);
         let with_ranks = plan.hosts.all().filter(|host| host.ranks > 0);
         let job = QueuedJob {
-            nodes: with_ranks.map(|host| Candidate { node: host.observed.name(), slots: host.ranks }).collect(),
+            nodes: with_ranks.map(|host| CandidateNode { node: host.observed.name(), slots: host.ranks }).collect(),
             launcher: plan.hosts.launcher.observed.name(),
             master: &plan.container.name,
             ranks: request.ranks,

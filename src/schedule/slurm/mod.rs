@@ -11,6 +11,7 @@ use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
+use crate::files::PackedFile;
 use crate::inventory::{Bind, Cluster};
 use crate::job::cleanup::JobNodes;
 use crate::job::manage;
@@ -28,7 +29,7 @@ use crate::record::{JobResult, Record, Scheduled, stored};
 use crate::runtime::batch::BatchRequest;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
-use crate::start::directory::{DirectoryContents, File, directory_of_ranks, record_of, variables, write};
+use crate::start::directory::{DirectoryContents, directory_of_ranks, record_of, variables, write};
 use crate::start::execute::{abandon, begin};
 use crate::start::plan::describe;
 use crate::start::prepare::upload_to_all;
@@ -184,7 +185,8 @@ impl BatchJob {
     async fn prepare(&self, open: &[String], events: &Events) -> Result<Option<String>, Error> {
         events.phase(Phase::Preparing);
         let directory = self.upload(open, events).await?;
-        let mut others: Vec<File<'_>> = programs::ON_EVERY_NODE.into_iter().chain(programs::ON_FIRST_NODE).collect();
+        let mut others: Vec<PackedFile<'_>> =
+            programs::ON_EVERY_NODE.into_iter().chain(programs::ON_FIRST_NODE).collect();
         others.retain(|(_, name, _)| *name != REMOTE_SHELL_OF_SLURM.1);
         others.extend([REMOTE_SHELL_OF_SLURM, (0o600, "launch.json", self.launch.as_str())]);
         others.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, text.as_ref())));

@@ -641,21 +641,21 @@ fn another_project_of_the_name_and_a_foreign_directory_are_left_alone() {
     fs::create_dir_all(bench.there("")).unwrap();
     let tree = bench.tree();
     fs::write(bench.there("theirs"), "").unwrap();
-    assert_eq!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Foreign);
+    assert_eq!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap_err(), ProjectRefusal::Foreign);
     fs::remove_file(bench.there("theirs")).unwrap();
     bench.upload();
     let other = bench.compare_as(&tree, ("desk:/q", "", ""));
-    assert_eq!(other.unwrap_err(), Refusal::Origin("desk:/p".into()));
+    assert_eq!(other.unwrap_err(), ProjectRefusal::Origin("desk:/p".into()));
     assert!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap().is_same);
     // written by an earlier version on this very machine; it is more exact from then on
     assert!(bench.compare_as(&tree, ("ana@desk#1f0c:/p", "", "")).unwrap().is_same);
     let bob = bench.compare_as(&tree, ("bob@desk#1f0c:/p", "", ""));
-    assert_eq!(bob.unwrap_err(), Refusal::Origin("ana@desk#1f0c:/p".into()));
+    assert_eq!(bob.unwrap_err(), ProjectRefusal::Origin("ana@desk#1f0c:/p".into()));
     // confirmed to be the same, it is from then on
     assert!(bench.compare_as(&tree, ("desk:/p", "shared", "")).unwrap().is_same);
     assert!(bench.compare_as(&tree, ("desk:/q", "shared", "")).unwrap().is_same);
     assert!(bench.compare_as(&tree, ("desk:/q", "", "")).unwrap().is_same);
-    assert_eq!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap_err(), Refusal::Origin("desk:/q".into()));
+    assert_eq!(bench.compare_as(&tree, ("desk:/p", "", "")).unwrap_err(), ProjectRefusal::Origin("desk:/q".into()));
 }
 
 /// A file, a directory or a link, by a name that may be in a directory.

@@ -32,7 +32,7 @@ pub(super) struct Connections {
     /// The most programs at the same time, and what admits them.
     most: usize,
     programs: Arc<Semaphore>,
-    sessions: Mutex<Vec<Arc<Connected>>>,
+    sessions: Mutex<Vec<Arc<NodeConnection>>>,
     /// Held while another connection is opened.
     opening: sync::Mutex<()>,
     /// The error of the last attempt to reopen the first connection.
@@ -43,7 +43,7 @@ pub(super) struct Connections {
 
 /// A connection, and whether the node has answered over it in this command.
 #[derive(Debug)]
-struct Connected {
+struct NodeConnection {
     connection: Connection,
     has_answered: AtomicBool,
 }
@@ -52,7 +52,7 @@ struct Connected {
 pub(super) type Slot = (OwnedSemaphorePermit, Arc<Connections>);
 
 /// A reason why a program was not started on a connection.
-enum Fault {
+enum ConnectionFault {
     /// sshd refuses another one.
     Full(String),
     /// The connection is lost.
@@ -88,17 +88,17 @@ impl Connections {
     }
 
     fn over(first: Connection, control: Arc<Control>, node: &Node, limit: Duration, most: usize) -> Arc<Connections> {
-        let sessions = Mutex::new(vec![Connected::new(first)]);
+        let sessions = Mutex::new(vec![NodeConnection::new(first)]);
         let programs = Arc::new(Semaphore::new(most));
         let (opening, reopening) = (sync::Mutex::default(), sync::Mutex::default());
         Arc::new(Connections { node: node.clone(), limit, most, programs, sessions, opening, reopening, control })
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Connected>>> {
+    fn sessions(&self) -> MutexGuard<'_, Vec<Arc<NodeConnection>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn first(&self) -> Option<Arc<Connected>> {
+    fn first(&self) -> Option<Arc<NodeConnection>> {
         self.sessions().first().cloned()
     }
 
@@ -149,13 +149,13 @@ impl Connections {
         while let Some(session) = sessions.get(next) {
             match session.start(argv, self.limit).await {
                 Ok(child) => return Ok((child, slot)),
-                Err(Fault::Full(_)) => next += 1,
-                Err(Fault::Lost(_)) if session.connection.is_kept() && !has_reopened => {
+                Err(ConnectionFault::Full(_)) => next += 1,
+                Err(ConnectionFault::Lost(_)) if session.connection.is_kept() && !has_reopened => {
                     has_reopened = true;
                     self.reopen(session).await.map_err(io::Error::other)?;
                     sessions = self.sessions().clone();
                 }
-                Err(Fault::Lost(message) | Fault::Other(message)) => {
+                Err(ConnectionFault::Lost(message) | ConnectionFault::Other(message)) => {
                     // its ssh master has ended: other programs start on the others. The last one stays, and with it the
                     // node is lost
                     let mut open = self.sessions();
@@ -178,7 +178,8 @@ impl Connections {
         if sessions.len() >= MAX_CONNECTIONS {
             return Err(io::Error::other(format!("sshd starts no program on any of {MAX_CONNECTIONS} connections")));
         }
-        let session = Connected::new(self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?);
+        let session =
+            NodeConnection::new(self.control.connect(&self.node, self.limit).await.map_err(io::Error::other)?);
         let child = session.start(argv, self.limit).await.map_err(|fault| io::Error::other(fault.message()))?;
         // only now, so that no other program takes the place of its first one; one too many, opened meanwhile, ends
         // with its program
@@ -200,7 +201,7 @@ impl Connections {
 
     /// Replaces a kept connection that is lost, once for all programs that find that out at the same time. The new one
     /// ends with the command, unless no other command has one.
-    async fn reopen(&self, lost: &Arc<Connected>) -> Result<(), NodeError> {
+    async fn reopen(&self, lost: &Arc<NodeConnection>) -> Result<(), NodeError> {
         let mut failed = self.reopening.lock().await;
         if let Some(error) = &*failed {
             return Err(error.clone());
@@ -217,31 +218,31 @@ impl Connections {
         let opened = opened.inspect_err(|error| *failed = Some(error.clone()))?;
         let mut sessions = self.sessions();
         sessions.retain(|session| !Arc::ptr_eq(session, lost));
-        sessions.insert(0, Connected::new(opened));
+        sessions.insert(0, NodeConnection::new(opened));
         Ok(())
     }
 }
 
-impl Connected {
-    fn new(connection: Connection) -> Arc<Connected> {
+impl NodeConnection {
+    fn new(connection: Connection) -> Arc<NodeConnection> {
         let has_answered = AtomicBool::new(!connection.is_resumed);
-        Arc::new(Connected { connection, has_answered })
+        Arc::new(NodeConnection { connection, has_answered })
     }
 
     /// Starts a program. sshd confirms that, which shows that the node is still there: over the connection of an
     /// earlier command it has as long as for a login. What is not confirmed is not started.
-    async fn start(&self, argv: &[String], limit: Duration) -> Result<Child<Arc<Session>>, Fault> {
+    async fn start(&self, argv: &[String], limit: Duration) -> Result<Child<Arc<Session>>, ConnectionFault> {
         let mut command = Arc::clone(&self.connection.session).arc_command(&argv[0]);
         command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let limit = if self.has_answered.load(Ordering::Relaxed) { Duration::MAX } else { limit };
         let Ok(started) = timeout(limit, command.spawn()).await else {
-            return Err(Fault::Lost(format!("no answer within {} s", limit.as_secs())));
+            return Err(ConnectionFault::Lost(format!("no answer within {} s", limit.as_secs())));
         };
         let child = started.map_err(|error| {
             let fault = match error {
-                openssh::Error::SshMux(_) => Fault::Full,
-                openssh::Error::Disconnected => Fault::Lost,
-                _ => Fault::Other,
+                openssh::Error::SshMux(_) => ConnectionFault::Full,
+                openssh::Error::Disconnected => ConnectionFault::Lost,
+                _ => ConnectionFault::Other,
             };
             fault(causes(&error))
         })?;
@@ -250,10 +251,12 @@ impl Connected {
     }
 }
 
-impl Fault {
+impl ConnectionFault {
     fn message(self) -> String {
         match self {
-            Fault::Full(message) | Fault::Lost(message) | Fault::Other(message) => message,
+            ConnectionFault::Full(message) | ConnectionFault::Lost(message) | ConnectionFault::Other(message) => {
+                message
+            }
         }
     }
 }

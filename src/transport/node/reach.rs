@@ -39,10 +39,10 @@ impl Drop for Reach {
 }
 
 /// Connections to the port by their numbers.
-type Connections = Arc<Mutex<HashMap<u32, Connection>>>;
+type ForwardedConnections = Arc<Mutex<HashMap<u32, ForwardedConnection>>>;
 
 /// The receiver of a connection's frames, and the number of their bytes that have not been passed on.
-struct Connection {
+struct ForwardedConnection {
     frames: mpsc::UnboundedSender<Vec<u8>>,
     waiting: Arc<AtomicUsize>,
 }
@@ -53,7 +53,7 @@ impl Reach {
     pub fn open(listener: TcpListener, mut process: Process, output: impl AsyncRead + Unpin + Send + 'static) -> Reach {
         let passing = tokio::spawn(async move {
             let input = process.take_stdin();
-            let connections = Connections::default();
+            let connections = ForwardedConnections::default();
             let (sender, frames) = mpsc::channel::<TunnelFrame>(FRAMES_AHEAD);
             let passed = tokio::select! {
                 ended = write_frames(input, frames) => ended,
@@ -77,12 +77,12 @@ impl Reach {
     }
 }
 
-fn lock(connections: &Connections) -> MutexGuard<'_, HashMap<u32, Connection>> {
+fn lock(connections: &ForwardedConnections) -> MutexGuard<'_, HashMap<u32, ForwardedConnection>> {
     connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Accepts connections, and numbers them.
-async fn accept(listener: TcpListener, sender: mpsc::Sender<TunnelFrame>, connections: &Connections) {
+async fn accept(listener: TcpListener, sender: mpsc::Sender<TunnelFrame>, connections: &ForwardedConnections) {
     let (mut number, mut passing) = (0, JoinSet::new());
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -97,7 +97,7 @@ async fn accept(listener: TcpListener, sender: mpsc::Sender<TunnelFrame>, connec
         number += 1;
         let (frames, received) = mpsc::unbounded_channel();
         let waiting = Arc::<AtomicUsize>::default();
-        lock(connections).insert(number, Connection { frames, waiting: Arc::clone(&waiting) });
+        lock(connections).insert(number, ForwardedConnection { frames, waiting: Arc::clone(&waiting) });
         let (sender, connections) = (sender.clone(), Arc::clone(connections));
         passing.spawn(async move {
             pass(number, stream, received, &sender, &waiting).await;
@@ -107,7 +107,7 @@ async fn accept(listener: TcpListener, sender: mpsc::Sender<TunnelFrame>, connec
 }
 
 /// Hands on what comes from the node, which waits for no connection.
-async fn read(mut output: impl AsyncRead + Unpin, connections: &Connections) -> io::Result<()> {
+async fn read(mut output: impl AsyncRead + Unpin, connections: &ForwardedConnections) -> io::Result<()> {
     loop {
         let (number, count) = (output.read_u32().await?, output.read_u16().await?);
         let mut bytes = vec![0; count.into()];

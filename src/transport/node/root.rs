@@ -9,7 +9,7 @@ use crate::model::engine::EngineName;
 use crate::secret::Secret;
 use crate::text::failure::{self, Docker, SudoFailure as Refusal};
 use crate::transport::access::{EngineFault, Login, RootMethod};
-use crate::transport::sudo::{PASSWORD_FILE, Sudo};
+use crate::transport::sudo::{PASSWORD_FILE, SudoPasswords};
 use zeroize::Zeroizing;
 
 const ACCESS: &str =
@@ -22,7 +22,7 @@ impl Transport {
         &mut self,
         cluster: &Cluster,
         owner: &Option<String>,
-        sudo: &Sudo,
+        sudo: &SudoPasswords,
         events: &Events,
     ) -> Result<Login, NodeError> {
         self.access.other_owner = owner.clone();
@@ -38,7 +38,7 @@ impl Transport {
         &mut self,
         cluster: &Cluster,
         owner: &Option<String>,
-        sudo: &Sudo,
+        sudo: &SudoPasswords,
         events: &Events,
     ) -> Result<Login, NodeError> {
         let login = self.login().await?;

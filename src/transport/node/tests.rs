@@ -44,7 +44,7 @@ async fn by_sudo(sudo: &str, script: &str) -> (Transport, Output) {
     let path = format!("PATH={}:/usr/bin:/bin", dir.path().display());
     let argv = ["env".to_owned(), path].into_iter().chain(invocation.argv).collect::<Vec<_>>();
     let process = transport
-        .start_process(&argv, Input::Short, trace::TracedProgram::start("node1", "sh"))
+        .start_process(&argv, InputSize::Short, trace::TracedProgram::start("node1", "sh"))
         .await
         .unwrap()
         .after_root_marks();

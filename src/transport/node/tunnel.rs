@@ -58,7 +58,7 @@ impl Drop for Tunnel {
 pub(super) type TunnelFrame = (u32, Vec<u8>);
 
 /// A connection to the port.
-struct Connection {
+struct TunnelConnection {
     /// `None` when the node has ended its direction.
     write: Option<OwnedWriteHalf>,
     /// Passes the other direction on.
@@ -118,7 +118,7 @@ pub(super) async fn write_frames(
 /// Connects to the port for each connection on the node, and writes there what comes of it.
 async fn connect(mut output: impl AsyncRead + Unpin, sender: mpsc::Sender<TunnelFrame>, port: u16) -> io::Result<()> {
     // `None` for one that has ended
-    let mut connections: HashMap<u32, Option<Connection>> = HashMap::new();
+    let mut connections: HashMap<u32, Option<TunnelConnection>> = HashMap::new();
     let mut following = JoinSet::new();
     loop {
         let (number, count) = (output.read_u32().await?, output.read_u16().await?);
@@ -128,7 +128,7 @@ async fn connect(mut output: impl AsyncRead + Unpin, sender: mpsc::Sender<Tunnel
         if let Entry::Vacant(new) = connections.entry(number) {
             let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok().map(|stream| {
                 let (read, write) = stream.into_split();
-                Connection { write: Some(write), reading: following.spawn(follow(number, read, sender.clone())) }
+                TunnelConnection { write: Some(write), reading: following.spawn(follow(number, read, sender.clone())) }
             });
             if new.insert(connected).is_none() {
                 end(number, &sender).await;

@@ -61,9 +61,9 @@ pub(super) struct Starting {
     dir: TempDir,
     child: Child,
     /// Its log at the level DEBUG3, which tells what it waits for.
-    log: Output,
+    log: MasterOutput,
     /// Its standard error, which alone has a server's banner.
-    stderr: Output,
+    stderr: MasterOutput,
 }
 
 impl Starting {
@@ -74,7 +74,7 @@ impl Starting {
     /// When ssh cannot be started.
     pub(super) fn new(mut ssh: Command, directory: &Path, host: &str) -> io::Result<Starting> {
         let dir = paths::private_directory().prefix("m").tempdir_in(directory)?;
-        let [(log, stdout), (stderr, writer)] = [Output::new()?, Output::new()?];
+        let [(log, stdout), (stderr, writer)] = [MasterOutput::new()?, MasterOutput::new()?];
         ssh.args(["-o", "LogLevel=DEBUG3", "-E", "/dev/stdout", "-S"])
             .arg(dir.path().join("master"))
             .args(["--", host]);
@@ -110,16 +110,16 @@ impl Starting {
 }
 
 /// The output that a program has written to a pipe so far. Processes that it leaves behind may keep the pipe open.
-struct Output {
+struct MasterOutput {
     pipe: io::PipeReader,
     bytes: Vec<u8>,
 }
 
-impl Output {
-    fn new() -> io::Result<(Output, io::PipeWriter)> {
+impl MasterOutput {
+    fn new() -> io::Result<(MasterOutput, io::PipeWriter)> {
         let (pipe, writer) = io::pipe()?;
         rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
-        Ok((Output { pipe, bytes: Vec::new() }, writer))
+        Ok((MasterOutput { pipe, bytes: Vec::new() }, writer))
     }
 
     /// Reads what is there, and returns all of it; the rest of a program that writes much is lost.

@@ -1,6 +1,6 @@
 //! `hvdctl pool pick`.
 
-use crate::cli::{Format, PoolPick};
+use crate::cli::{HostsFormat, PoolPick};
 use crate::cluster::operator::{host_name, now};
 use crate::commands::Outcome;
 use crate::commands::check::pool::pool_of;
@@ -57,7 +57,7 @@ pub async fn run(options: &PoolPick, context: &Context) -> Result<Outcome, Error
     if let Some(user) = &options.user {
         USER.read(user).map_err(|why| Error::usage(format!("--user: {why}"), "see hvdctl pool pick --help"))?;
     }
-    if options.format == Some(Format::SlurmConf) {
+    if options.format == Some(HostsFormat::SlurmConf) {
         return Err(hosts::without_choice());
     }
     let pool = pool_of(context)?;

@@ -7,14 +7,14 @@ use crate::node::gpus::GpuDevice;
 use std::fmt::Write as _;
 
 /// A sample: labels beyond those of the cluster, and the value.
-type Sample<'a> = (Vec<(&'a str, String)>, f64);
+type MetricSample<'a> = (Vec<(&'a str, String)>, f64);
 
 /// Returns the metrics. A node that was not reached has only those that say so.
 pub(super) fn metrics(cluster: &str, nodes: &[&NodeEntry<NodeStatus>], now: f64) -> String {
-    let of_all = |value: &dyn Fn(&NodeEntry<NodeStatus>) -> f64| -> Vec<Sample<'_>> {
+    let of_all = |value: &dyn Fn(&NodeEntry<NodeStatus>) -> f64| -> Vec<MetricSample<'_>> {
         nodes.iter().map(|node| (vec![("node", node.node.clone())], value(node))).collect()
     };
-    let of_reached = |value: &dyn Fn(&NodeStatus) -> Option<f64>| -> Vec<Sample<'_>> {
+    let of_reached = |value: &dyn Fn(&NodeStatus) -> Option<f64>| -> Vec<MetricSample<'_>> {
         let value =
             |node: &&NodeEntry<NodeStatus>| Some((vec![("node", node.node.clone())], value(node.result.as_ref()?)?));
         nodes.iter().filter_map(value).collect()
@@ -33,7 +33,7 @@ pub(super) fn metrics(cluster: &str, nodes: &[&NodeEntry<NodeStatus>], now: f64)
         status.idle.iter().map(move |idle| (labels(idle.rank), (now - idle.since).max(0.0)))
     });
     let mut text = String::new();
-    let mut metric = |name: &str, help: &str, samples: Vec<Sample<'_>>| {
+    let mut metric = |name: &str, help: &str, samples: Vec<MetricSample<'_>>| {
         if samples.is_empty() {
             return;
         }

@@ -87,7 +87,7 @@ impl Bench {
         &self,
         tree: &ProjectFiles,
         (origin, shared, jobs): (&str, &str, &str),
-    ) -> Result<ProjectComparison, Refusal> {
+    ) -> Result<ProjectComparison, ProjectRefusal> {
         let output = self.script(COMPARE, &[&tree.hash, origin, &earlier_origin(origin), shared, jobs], b"");
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert!(!String::from_utf8_lossy(&output.stdout).contains("kept "), "{output:?}");
