@@ -1,5 +1,6 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
+use super::cleanup::JobNodes;
 use super::node_log::{LogPosition, NodeLog, PIECE, gone};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::operator::now;
@@ -187,6 +188,28 @@ impl<'a> Follow<'a> {
         }
         let attempts = FuturesUnordered::new();
         (Follow { events, logs, exit_by: None, sender, receiver, tasks, attempts }, failed)
+    }
+
+    /// Follows the logs of the nodes on which Slurm has started the job again, from their beginning on, and those that
+    /// are followed where they are now: that of the first node is in the job's directory itself.
+    pub async fn follow_requeued(&mut self, job: &mut JobNodes<'_>) {
+        let Some(first) = self.logs.first().map(|followed| followed.log.clone()) else { return };
+        if let Err(error) = job.place_again().await {
+            return self.events.warn(error);
+        }
+        for log in first.of_nodes(job) {
+            if let Some(followed) = self.logs.iter_mut().find(|followed| followed.log.node() == log.node()) {
+                followed.log = log;
+                continue;
+            }
+            match log.follow(0).await {
+                Ok((process, skew)) => {
+                    self.tasks.spawn(forward(self.logs.len(), process, self.sender.clone()));
+                    self.logs.push(FollowedLog::new(log, skew, Parser::at(0)));
+                }
+                Err(error) => self.events.warn(error),
+            }
+        }
     }
 
     /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of

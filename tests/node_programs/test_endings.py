@@ -134,7 +134,7 @@ class Time(unittest.TestCase):
         self.assertEqual(endings.grace(endings.ending({}, short, {}, 0), short, 120), endings.LEAST)
 
     def test_only_a_batch_job_is_started_again_where_the_site_does_so(self):
-        self.assertFalse(self.ending(self.REQUEUE, known=begun(is_step=True)).may_return)
+        self.assertEqual(self.ending(self.REQUEUE, known=begun(is_step=True))[1:3], (False, False))
         self.assertFalse(self.ending(self.REQUEUE, Requeue="0").may_return)
         self.assertEqual(self.ending(self.CANCEL)[1:3], (False, False))
         self.assertEqual(self.ending({})[1:3], (True, None), "its partition is not known")
@@ -307,11 +307,11 @@ class Requeue(unittest.TestCase):
         text = os.read(followed, 9999).decode()
         self.assertEqual(text.count("line of a"), 2)
         self.assertIn('0 r {"requeued": [{"node": "c", "ranks": 1}, {"node": "a", "ranks": 1}]}', text)
-        self.assertEqual(json.loads(self.read("job.json"))["slurm"], {"is_placed": True, "earlier": ["b"]})
+        self.assertEqual(json.loads(self.read("job.json"))["earlier"], ["b"])
         # and back
         self.run_on("b", "a")
         self.assertEqual(self.files("log"), self.lines(a=3, b=2, c=1))
-        self.assertEqual(json.loads(self.read("job.json"))["slurm"]["earlier"], ["c"])
+        self.assertEqual(json.loads(self.read("job.json"))["earlier"], ["c"])
 
     def test_nothing_but_the_log_is_left_of_ranks_that_have_ended(self):
         self.run_on("a", "b")

@@ -244,7 +244,7 @@ def prepare_again(record, nodes):
     before = [share["node"] for share in record["placement"]["shares"]]
     if before[0] != nodes[0]:
         move_logs(before[0], nodes[0])
-    earlier = [node for node in record["slurm"].get("earlier", []) + before if node not in nodes]
+    earlier = [node for node in record.get("earlier", []) + before if node not in nodes]
     for node in earlier:
         os.makedirs(node_directory(node), 0o700, exist_ok=True)
         remove_of_ranks(node_directory(node))
@@ -262,7 +262,7 @@ def prepare_node(share, is_first, placed, record):
         remove_of_ranks(own)
         for name in OWN[1:]:
             shutil.copy(os.path.join(PROGRAMS, name), own)
-        own_record = dict(record, ranks=share["ranks"], placement={"shares": placed}, slurm={"is_placed": True})
+        own_record = dict(record, ranks=share["ranks"], placement={"shares": placed}, slurm=PLACED)
         files.write_json(os.path.join(own, "job.json"), own_record)
     for name in ["log"] + ["samples"] * bool(record.get("sample")):
         os.close(os.open(os.path.join(own, name), os.O_WRONLY | os.O_CREAT, 0o600))
@@ -308,8 +308,8 @@ def prepare(ranks):
     launch["slurm"] = begun(config, fields(shown), bool(tasks))
     files.write_json("launch.json", launch)
     # after the directories: what reads it finds all logs
-    placement = {"placement": {"shares": placed}, "slurm": dict(PLACED, earlier=earlier)}
-    files.write_json("job.json", dict(record, ranks=placed[0]["ranks"], **placement))
+    record.update(ranks=placed[0]["ranks"], placement={"shares": placed}, slurm=PLACED)
+    files.write_json("job.json", dict(record, earlier=earlier) if earlier else record)
     if before:
         note_requeue(before, placed)
     return launch, config

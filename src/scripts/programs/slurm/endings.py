@@ -10,7 +10,7 @@ job."""
 import collections
 
 GOES_ON = "goes on"  # Slurm does not end it
-WAITS = "requeued"  # it waits in the queue, again if it has run before
+WAITS = "in the queue"  # it waits in the queue, again if it has run before
 PREEMPTING = "being preempted"  # it has some time left, and then either starts again later or has ended
 PREEMPTED = "preempted"
 TIME_LIMIT = "time limit"
@@ -81,7 +81,7 @@ def ending(fields, begun, partition, now):
     if found not in (PREEMPTING, PREEMPTED):
         return Ending(found, False, None, begun.kill_wait)
     mode = partition.get("PreemptMode") if begun.by_partition else None
-    requeues = None if mode is None else "REQUEUE" in mode
+    requeues = None if mode is None else "REQUEUE" in mode and is_batch
     if found == PREEMPTED:
         return Ending(found, False, requeues, begun.kill_wait)
     began, end = number(fields.get("PreemptTime")), number(fields.get("EndTime"))
