@@ -336,12 +336,18 @@ impl JobFiles {
         self.queue.as_ref().filter(|_| self.container.is_none())?.end(self.started)
     }
 
-    /// Returns the result of the job, unless Slurm knows more: it had not said why the job was asked to end, and has
-    /// started it again or ended it.
+    /// Returns the result of the job, unless Slurm knows more: it has started a job again that it preempted, or of
+    /// which it had not said why it was asked to end; or it has said so since.
     fn final_result(&self) -> Option<&Result<JobResult, String>> {
-        let is_open = |result: &JobResult| result.fault == Some(Fault::EndNotKnown);
-        let knows_more = self.container.is_some() || self.queue_end().is_some();
-        self.result.as_ref().filter(|result| !(knows_more && result.as_ref().is_ok_and(is_open)))
+        // its supervisor has ended, and the job may have not
+        let is_ending = self.queue.as_ref().is_none_or(|queue| queue.state == "COMPLETING");
+        let is_again = self.container.is_some() && !is_ending;
+        let is_overruled = |result: &JobResult| match result.fault {
+            Some(Fault::EndNotKnown) => is_again || self.queue_end().is_some(),
+            Some(Fault::Preempted { .. }) => is_again,
+            _ => false,
+        };
+        self.result.as_ref().filter(|result| !result.as_ref().is_ok_and(is_overruled))
     }
 
     /// Returns the state of the job; `None` if the node of its launcher is not among those that answered.
@@ -609,6 +615,8 @@ mod tests {
         let (state, _, ended) = job(Fault::EndNotKnown, true, Some("PENDING"));
         assert_eq!((state, ended), (JobState::Queued, None), "it is in the queue again");
         assert_eq!(job(Fault::TimeLimit, false, Some("CANCELLED")).1, "Slurm's time limit was reached");
+        let preempted = |state: &str| job(Fault::Preempted { requeues: Some(true) }, true, Some(state)).0;
+        assert_eq!(["PENDING", "COMPLETING"].map(preempted), [JobState::Queued, JobState::Failed]);
     }
 
     #[test]

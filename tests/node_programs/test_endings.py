@@ -1,5 +1,5 @@
-"""Unit tests of how jobs end in an allocation of Slurm (endings.py, hold.py, and what allocation.py does before and after
-a requeue), by answers of four versions of Slurm that were recorded (tests/fixtures/slurm)."""
+"""Unit tests of how jobs end in an allocation of Slurm (endings.py, hold.py, and what allocation.py does before and
+after a requeue), by answers of four versions of Slurm that were recorded (tests/fixtures/slurm)."""
 import json
 import os
 import re
@@ -30,7 +30,7 @@ import job_supervisor  # noqa: E402
 
 VERSIONS = ("20.11", "22.05", "24.11", "26.05")
 WAITS, GOES_ON, PREEMPTING, PREEMPTED = endings.WAITS, endings.GOES_ON, endings.PREEMPTING, endings.PREEMPTED
-# what each situation means, one after the other, from when the job runs. A job that has ended is forgotten after a while
+# what each situation means, one after the other, from when the job runs. Slurm forgets a job that has ended
 SITUATIONS = {
     "cancelled": [GOES_ON, endings.CANCELLED],
     "cancelled_pending": [WAITS, endings.CANCELLED],
@@ -329,6 +329,8 @@ class Requeue(unittest.TestCase):
 
     def test_what_was_not_known_is_known_when_slurm_starts_the_job_again(self):
         for reason, count, expected in ((faults.END_NOT_KNOWN, "1", False), (faults.END_NOT_KNOWN, None, True),
+                                        (faults.PREEMPTED_TO_RETURN, "1", False),
+                                        (faults.PREEMPTED_FOR_GOOD, "1", True),
                                         (faults.TIME_LIMIT, "1", True), (None, "1", True)):
             with open(self.path("result.json"), "w") as file:
                 json.dump({"reason": reason}, file)

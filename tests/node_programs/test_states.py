@@ -735,6 +735,10 @@ class EndBySlurm(unittest.TestCase):
             state, actions = self.follow([job.TO_RETURN], [job.TO_RETURN], last, **preempted)
             self.assertEqual((state.stopped, state.result["reason"], actions),
                              (False, job.faults.PREEMPTED_TO_RETURN, [(job.END_ATTEMPT, True), (job.CLEAN,)]))
+        # Slurm is silent, and kills this program soon: it may still start the job again, which needs its files
+        state, actions = self.follow([job.TO_RETURN], [job.TO_RETURN], job.Answer(160, [job.NOT_KNOWN], None),
+                                     **preempted)
+        self.assertEqual((state.result["reason"], actions), (job.faults.PREEMPTED_TO_RETURN, [(job.END_ATTEMPT, True)]))
 
     def test_ranks_have_the_time_that_slurm_gives(self):
         limits = job.Limits(30, 2, 0, None)

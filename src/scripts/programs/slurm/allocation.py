@@ -32,6 +32,7 @@ OF_STEP = {"HVDCTL_NODE", "SLURMD_NODENAME", "SLURM_PROCID", "SLURM_LOCALID", "S
            "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
 OF_JOB = re.compile("SLURM_(JOB.*|CONF|CLUSTER_NAME|CPU_BIND)$")  # variables that do not ask for anything
 OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
+OPEN = (faults.END_NOT_KNOWN, faults.PREEMPTED, faults.PREEMPTED_TO_RETURN)
 PLACED = {"is_placed": True}  # record/mod.rs
 LOGS = ("log", "samples")
 # what ranks leave that has ended with them, or may be secret
@@ -323,13 +324,13 @@ def declared():
 
 
 def has_ended():
-    """Whether the job has a result, which is final unless Slurm had not said why the job was asked to end: that it has
-    started the job again is its answer."""
+    """Whether the job has a result. It is not final if Slurm had not said why the job was asked to end, or what
+    becomes of one that it preempts: that it has started the job again is its answer."""
     path = os.path.join(PROGRAMS, result.NAME)
     if not os.path.exists(path):
         return False
     with contextlib.suppress(OSError, ValueError):
-        is_open = json.loads(files.read(result.NAME).decode()).get("reason") == faults.END_NOT_KNOWN
+        is_open = json.loads(files.read(result.NAME).decode()).get("reason") in OPEN
         if is_open and "SLURM_RESTART_COUNT" in os.environ and os.path.exists(os.path.join(PROGRAMS, "env.json")):
             os.unlink(path)
             return False

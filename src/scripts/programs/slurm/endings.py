@@ -1,7 +1,7 @@
 """The meaning of Slurm's answers about a job: one table for jobs that Slurm has started and for those within an
 allocation of the user's (salloc, sbatch with hvdctl in it). Neither asks Slurm nor knows a clock; allocation.py does.
-The guide to Slurm (docs/guide/slurm.md) has the same table for people, hvdctl itself for the queue (model/queue.rs), and
-slurm/common.sh for lists: tests compare them.
+The guide to Slurm (docs/guide/slurm.md) has the same table for people, hvdctl itself for the queue (model/queue.rs),
+and slurm/common.sh for lists: tests compare them.
 
 The fields are those of `scontrol show job`. While Slurm ends a job its state is COMPLETING, whatever has ended it, and
 other fields say why. Slurm sends SIGTERM to all processes of a job that it ends, some of them twice, and SIGKILL after
@@ -43,14 +43,14 @@ RESERVE = 6
 # How long ranks get if Slurm does not say how long they have.
 LEAST = 2
 
-# `meaning`: of those above; `may_return`: whether Slurm starts this program again, or may after a preemption; `requeues`:
-# whether it does so with jobs that it preempts there, or None if that is not known; `left`: how many seconds are left
-# until Slurm kills what is left of the job, or None if it does not say
+# `meaning`: of those above; `may_return`: whether Slurm starts this program again, or may after a preemption;
+# `requeues`: whether it does so with jobs that it preempts there, or None if that is not known; `left`: how many
+# seconds are left until Slurm kills what is left of the job, or None if it does not say
 Ending = collections.namedtuple("Ending", "meaning may_return requeues left")
 # `restarts`: how often Slurm had started the job again when this program began; `is_step`: whether it runs in a step of
 # an allocation of the user's, which Slurm never starts again; `kill_wait`: of Slurm's configuration, in seconds;
-# `by_partition`: whether its partition says what a preemption does; `looks`: after how many seconds each to look whether
-# one has begun, None if that is not to be expected
+# `by_partition`: whether its partition says what a preemption does; `looks`: after how many seconds each to look
+# whether one has begun, None if that is not to be expected
 Begun = collections.namedtuple("Begun", "restarts is_step kill_wait by_partition looks")
 
 

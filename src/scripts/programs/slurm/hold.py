@@ -23,8 +23,8 @@ def deallocated():
 
 
 class Hold:
-    """What Slurm says of a job. `ending`: its last answer (endings.py); `is_noticed`: whether a look while all went well
-    has found that Slurm ends the job."""
+    """The answers of Slurm about a job. `ending`: the last one (endings.py); `is_noticed`: whether a look while all
+    went well has found that Slurm ends the job."""
 
     def __init__(self, launch):
         known = launch.get("slurm")
@@ -40,7 +40,8 @@ class Hold:
             found = allocation.ending(self.begun)
         else:
             state = deallocated()
-            found = endings.Ending(endings.meaning({"JobState": state}) if state else endings.GOES_ON, False, None, None)
+            means = endings.meaning({"JobState": state}) if state else endings.GOES_ON
+            found = endings.Ending(means, False, None, None)
         if found.meaning != endings.UNKNOWN:
             self.unanswered = None
         elif self.unanswered is None:

@@ -35,7 +35,8 @@ def ending(allocation):
     whether its end was requested."""
     if allocation is None:
         return faults.ENDED_IN_QUEUE, True
-    fault = faults.not_allocated(allocation["why"]) if allocation["why"] else ENDS.get(endings.STATES.get(allocation["end"]))
+    means = endings.STATES.get(allocation["end"])
+    fault = faults.not_allocated(allocation["why"]) if allocation["why"] else ENDS.get(means)
     return fault or faults.CANCELLED_IN_QUEUE, not fault
 
 

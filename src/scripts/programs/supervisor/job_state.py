@@ -106,8 +106,8 @@ def is_urgent(signals):
 
 
 def grace_period(signals, changed, limits, given=None):
-    """The ranks' grace period. They get all of it if none has failed and there is time for it. `given`: the seconds that
-    they have before Slurm kills them, if it does."""
+    """The ranks' grace period. They get all of it if none has failed and there is time for it. `given`: the seconds
+    that they have before Slurm kills them, if it does."""
     if is_urgent(signals):
         return 0
     if given is not None:
@@ -253,7 +253,8 @@ def await_decision(state, observed, _limits):
         return Ended(state.result, False), [(LEAVE,)]
     if observed.returns is not None and observed.now <= state.until:
         return state, []
-    return Ended(state.result, False), [(CLEAN,)]
+    # as above
+    return Ended(state.result, False), [(CLEAN,)] if observed.signals[:1] != [NOT_KNOWN] else []
 
 
 def start(state, _observed, _limits):
@@ -280,9 +281,9 @@ def depends_on_slurm(allocation):
 
 
 def follow_slurm(ending, signals):
-    """Returns what an allocation is after Slurm has answered (endings.Ending), and the actions that this asks for. Slurm
-    itself ends what it has on the nodes of one that it takes away. Its own signal before the time limit says enough,
-    unless a preemption has sent it."""
+    """Returns what an allocation is after Slurm has answered (endings.Ending), and the actions that this asks for.
+    Slurm itself ends what it has on the nodes of one that it takes away. Its own signal before the time limit says
+    enough, unless a preemption has sent it."""
     is_limit = signals[:1] == [TIME_LIMIT]
     if ending.meaning in (endings.PREEMPTING, endings.PREEMPTED):
         reason = {None: PREEMPTED, True: TO_RETURN, False: NOT_TO_RETURN}[ending.requeues]
