@@ -86,7 +86,7 @@ fn hvdctl_reads_the_states_of_slurm_as_the_programs_do() {
         let fault = match meaning.as_str() {
             "time limit" => Some(Fault::TimeLimit),
             "preempted" => Some(Fault::Preempted { requeues: None }),
-            "node lost" => Some(Fault::NodeFailed),
+            "node lost" => Some(Fault::NodeFailed { requeues: None }),
             "out of memory" => Some(Fault::OutOfMemory),
             "nodes not started" => Some(Fault::NodesNotStarted),
             "cancelled" => Some(Fault::Cancelled),

@@ -49,8 +49,10 @@ fn hint(fault: &Fault, restarts_help: bool) -> Option<&'static str> {
         Fault::Preempted { requeues: None } if restarts_help => {
             "run the command again; with --restarts N Slurm starts it again where the site's PreemptMode is REQUEUE"
         }
-        Fault::NodeFailed if restarts_help => "with --restarts N Slurm starts it again, on other nodes",
-        Fault::Preempted { .. } | Fault::NodeFailed => "run the command again",
+        Fault::NodeFailed { requeues: None } if restarts_help => {
+            "with --restarts N Slurm starts it again, on other nodes"
+        }
+        Fault::Preempted { .. } | Fault::NodeFailed { .. } => "run the command again",
         Fault::AllocationRequeued => "run the command again when the allocation has started, or without an allocation",
         Fault::EndNotKnown => "hvdctl jobs shows the reason when Slurm answers again; `sacct` may show it, too",
         Fault::NotActivated { .. } => {

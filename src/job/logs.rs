@@ -101,10 +101,7 @@ pub async fn logs(
     let mut nodes = list.nodes_of(job)?;
     nodes.check_logs()?;
     let logs = node_log::logs(&nodes, job.log_max);
-    let (mut monitor, mut view) = (
-        Monitor::default(),
-        LogView::new((!job.is_over()).then_some(&job.id), events),
-    );
+    let (mut monitor, mut view) = (Monitor::default(), LogView::new((!job.is_over()).then_some(&job.id), events));
     let offsets = tokio::select! {
         offsets = history(&logs, wanted, &mut monitor, &mut view) => offsets?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),

@@ -35,7 +35,11 @@ pub enum Fault {
     /// It was asked to end, and Slurm did not say why.
     EndNotKnown,
     /// A node of its allocation failed.
-    NodeFailed,
+    NodeFailed {
+        /// As in `Preempted`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requeues: Option<bool>,
+    },
     /// Slurm could not start its nodes.
     NodesNotStarted,
     /// It used more memory than Slurm had allocated to it.
@@ -124,7 +128,7 @@ impl fmt::Display for Fault {
             Fault::Preempted { .. } => f.write_str("Slurm preempted it for another job"),
             Fault::AllocationRequeued => f.write_str("Slurm put the allocation that it ran in into the queue again"),
             Fault::EndNotKnown => f.write_str("it was asked to end; Slurm did not answer why"),
-            Fault::NodeFailed => f.write_str("a node of its allocation failed"),
+            Fault::NodeFailed { .. } => f.write_str("a node of its allocation failed"),
             Fault::NodesNotStarted => f.write_str("Slurm could not start its nodes"),
             Fault::OutOfMemory => f.write_str("it used more memory than Slurm had allocated to it"),
             Fault::Cancelled => f.write_str("it was cancelled in Slurm (scancel)"),

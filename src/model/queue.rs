@@ -55,7 +55,7 @@ impl QueueEntry {
         match self.state.as_str() {
             "TIMEOUT" | "DEADLINE" => failed(Fault::TimeLimit),
             "PREEMPTED" => failed(Fault::Preempted { requeues: None }),
-            "NODE_FAIL" => failed(Fault::NodeFailed),
+            "NODE_FAIL" => failed(Fault::NodeFailed { requeues: None }),
             "OUT_OF_MEMORY" => failed(Fault::OutOfMemory),
             "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => failed(Fault::NodesNotStarted),
             "FAILED" if started == 0 => failed(Fault::FailedEarly),
@@ -66,15 +66,8 @@ impl QueueEntry {
 
     /// Returns whether the job waits for nodes.
     pub fn is_waiting(&self) -> bool {
-        const WAITING: [&str; 7] = [
-            "PENDING",
-            "CONFIGURING",
-            "REQUEUED",
-            "REQUEUE_HOLD",
-            "REQUEUE_FED",
-            "SPECIAL_EXIT",
-            "RESV_DEL_HOLD",
-        ];
+        const WAITING: [&str; 7] =
+            ["PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"];
         WAITING.contains(&self.state.as_str())
     }
 

@@ -587,7 +587,8 @@ mod tests {
     #[test]
     fn what_slurm_had_not_said_is_what_it_says_later() {
         let job = |fault: Fault, is_up: bool, state: Option<&str>| {
-            let record = Record { scheduled: Some(Scheduled { is_placed: true, is_own: false }), ..record("j1", 1000.0) };
+            let record =
+                Record { scheduled: Some(Scheduled { is_placed: true, is_own: false }), ..record("j1", 1000.0) };
             let json = serde_json::to_string(&record).unwrap();
             let result = serde_json::to_string(&JobResult::ended_by(fault, 1060.0)).unwrap();
             let mut stored = StoredJobs::new();
@@ -610,7 +611,10 @@ mod tests {
             assert_eq!((state, reason.as_str(), ended), (JobState::Failed, unknown, Some(1060.0)));
         }
         let (state, reason, ended) = job(Fault::EndNotKnown, false, Some("NODE_FAIL"));
-        assert_eq!((state, reason.as_str(), ended), (JobState::Failed, "a node of its allocation failed", Some(1060.0)));
+        assert_eq!(
+            (state, reason.as_str(), ended),
+            (JobState::Failed, "a node of its allocation failed", Some(1060.0))
+        );
         assert_eq!(job(Fault::EndNotKnown, false, Some("CANCELLED")).0, JobState::Stopped);
         let (state, _, ended) = job(Fault::EndNotKnown, true, Some("PENDING"));
         assert_eq!((state, ended), (JobState::Queued, None), "it is in the queue again");

@@ -196,6 +196,16 @@ class Answers(unittest.TestCase):
         self.supervisor.await_answer()
         self.assertEqual((self.supervisor.signals, self.now), ([], hold.PATIENCE))
 
+    def test_the_end_of_an_allocation_of_the_cluster_s_queue_is_known(self):
+        self.supervisor.hold = hold.Hold({"queued": True})
+        for state, expected in (("NODE_FAIL", job_state.NODE_LOST), ("TIMEOUT", job_state.TIME_LIMIT),
+                                ("COMPLETING", signal.SIGTERM), ("ODD", signal.SIGTERM), ("", signal.SIGTERM)):
+            self.supervisor.signals, self.supervisor.allocation = [], job_state.HELD
+            with mock.patch.object(hold, "deallocated", return_value=state):
+                self.assertEqual(self.end(), ([expected], 0), state)
+            self.assertEqual(self.supervisor.allocation, job_state.TAKEN if state else job_state.OUTSIDE)
+            self.assertEqual((self.supervisor.hold.grace(9), self.supervisor.returns()), (None, None))
+
     def test_signals_that_slurm_sends_together_are_one_request(self):
         for at, number in ((0, signal.SIGTERM), (0.1, signal.SIGTERM), (1.9, signal.SIGTERM), (9, signal.SIGTERM)):
             self.now = at
@@ -326,6 +336,10 @@ class Requeue(unittest.TestCase):
         self.run_on("a", "b")
         allocation.forget_ranks()
         self.assertEqual((self.files("states"), self.files("env.json")), ({}, {"a": "{}", "b": "{}"}))
+        shutil.rmtree(self.path("nodes"))
+        self.write("states", "1.0 0 s \n")
+        allocation.forget_ranks()
+        self.assertFalse(os.path.exists(self.path("states")), "of a job of one node")
 
     def test_what_was_not_known_is_known_when_slurm_starts_the_job_again(self):
         for reason, count, expected in ((faults.END_NOT_KNOWN, "1", False), (faults.END_NOT_KNOWN, None, True),

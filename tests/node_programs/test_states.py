@@ -649,6 +649,8 @@ class Allocation(unittest.TestCase):
                                 (endings.ENDED, signal.SIGTERM), (endings.WAITS, job.REQUEUED)):
             for signals in ([], TERMINATED):
                 self.assertEqual(job.follow_slurm(slurm(meaning), signals), (job.TAKEN, [(job.NOTE_REASON, reason)]))
+        found = job.follow_slurm(slurm(endings.NODE_LOST, requeues=False), TERMINATED)
+        self.assertEqual(found, (job.TAKEN, [(job.NOTE_REASON, job.LOST_FOR_GOOD)]), "within an allocation")
         for requeues, reason in ((True, job.TO_RETURN), (False, job.NOT_TO_RETURN)):
             found = job.follow_slurm(slurm(endings.PREEMPTED, requeues=requeues), TERMINATED)
             self.assertEqual(found, (job.TAKEN, [(job.NOTE_REASON, reason)]))

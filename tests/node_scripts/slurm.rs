@@ -180,7 +180,10 @@ fn a_step_that_has_ended_before_slurm_lists_it_was_started() {
     machine.prints(SUBMIT, &within_an_allocation(&machine, "true"));
     machine.stub("squeue", "case $* in *--steps=7.3*) echo '|7.3|' ;; esac");
     assert_eq!(listed(&machine), "h-1@a running 7.3|RUNNING");
-    machine.stub("squeue", "case $* in *--steps=7.3*) echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1 ;; esac");
+    machine.stub(
+        "squeue",
+        "case $* in *--steps=7.3*) echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1 ;; esac",
+    );
     assert_eq!(listed(&machine), "h-1@a running 7.3|UNKNOWN");
 }
 
@@ -192,7 +195,10 @@ fn a_step_that_is_not_started_has_the_reason_of_slurm() {
     assert_eq!(machine.fails(SUBMIT, &variables), "srun: error: Unable to create step\n");
     machine.stub("srun", "echo 'srun: Job 7 step creation temporarily disabled' >&2; exec sleep 30");
     let complaint = machine.fails(SUBMIT, &variables);
-    assert!(complaint.starts_with("Slurm has not started the step of the job on n1 within 5 s: srun: Job 7"), "{complaint}");
+    assert!(
+        complaint.starts_with("Slurm has not started the step of the job on n1 within 5 s: srun: Job 7"),
+        "{complaint}"
+    );
 }
 
 #[test]

@@ -219,8 +219,10 @@ def remove_of_ranks(directory, kept=()):
 
 def forget_ranks():
     """Removes the marks that ranks have started, on all nodes: those of the next allocation have not."""
-    with contextlib.suppress(OSError):
-        for directory in [PROGRAMS] + [node_directory(node) for node in os.listdir(os.path.join(PROGRAMS, "nodes"))]:
+    nodes = os.path.join(PROGRAMS, "nodes")
+    others = [node_directory(node) for node in os.listdir(nodes)] if os.path.isdir(nodes) else []
+    for directory in [PROGRAMS] + others:
+        with contextlib.suppress(OSError):
             remove_of_ranks(directory, ("env.json",))
 
 

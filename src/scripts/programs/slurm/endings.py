@@ -44,7 +44,7 @@ RESERVE = 6
 LEAST = 2
 
 # `meaning`: of those above; `may_return`: whether Slurm starts this program again, or may after a preemption;
-# `requeues`: whether it does so with jobs that it preempts there, or None if that is not known; `left`: how many
+# `requeues`: whether it starts those again that it ends so there, or None if that is not known; `left`: how many
 # seconds are left until Slurm kills what is left of the job, or None if it does not say
 Ending = collections.namedtuple("Ending", "meaning may_return requeues left")
 # `restarts`: how often Slurm had started the job again when this program began; `is_step`: whether it runs in a step of
@@ -79,7 +79,7 @@ def ending(fields, begun, partition, now):
     if found == WAITS:
         return Ending(found, is_batch, None, begun.kill_wait)
     if found not in (PREEMPTING, PREEMPTED):
-        return Ending(found, False, None, begun.kill_wait)
+        return Ending(found, False, None if is_batch else False, begun.kill_wait)
     mode = partition.get("PreemptMode") if begun.by_partition else None
     requeues = None if mode is None else "REQUEUE" in mode and is_batch
     if found == PREEMPTED:

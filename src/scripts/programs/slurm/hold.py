@@ -40,7 +40,8 @@ class Hold:
             found = allocation.ending(self.begun)
         else:
             state = deallocated()
-            means = endings.meaning({"JobState": state}) if state else endings.GOES_ON
+            means = endings.STATES.get(state, endings.ENDED) if state else endings.GOES_ON
+            means = endings.CANCELLED if state == "COMPLETING" else means
             found = endings.Ending(means, False, None, None)
         if found.meaning != endings.UNKNOWN:
             self.unanswered = None

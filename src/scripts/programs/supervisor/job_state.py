@@ -11,13 +11,14 @@ import faults
 BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
 TIME_LIMIT = signal.SIGUSR2  # what Slurm sends some time before the end of the allocation (schedule/slurm)
 # in the place of the signal with which Slurm takes the allocation away: why it does, if it has said so
-(PREEMPTED, TO_RETURN, NOT_TO_RETURN, NODE_LOST, MEMORY, REQUEUED, NOT_KNOWN) = range(signal.SIGRTMIN,
-                                                                                     signal.SIGRTMIN + 7)
+(PREEMPTED, TO_RETURN, NOT_TO_RETURN, NODE_LOST, LOST_FOR_GOOD, MEMORY, REQUEUED,
+ NOT_KNOWN) = range(signal.SIGRTMIN, signal.SIGRTMIN + 8)
 FAULTS = {BY_ENGINE: faults.CONTAINER_STOPPED, TIME_LIMIT: faults.TIME_LIMIT, PREEMPTED: faults.PREEMPTED,
           TO_RETURN: faults.PREEMPTED_TO_RETURN, NOT_TO_RETURN: faults.PREEMPTED_FOR_GOOD,
-          NODE_LOST: faults.NODE_FAILED, MEMORY: faults.OUT_OF_MEMORY, REQUEUED: faults.ALLOCATION_REQUEUED,
+          NODE_LOST: faults.NODE_FAILED, LOST_FOR_GOOD: faults.NODE_FAILED_IN_ALLOCATION,
+          MEMORY: faults.OUT_OF_MEMORY, REQUEUED: faults.ALLOCATION_REQUEUED,
           NOT_KNOWN: faults.END_NOT_KNOWN}
-OF_SLURM = (PREEMPTED, TO_RETURN, NOT_TO_RETURN, NODE_LOST, MEMORY, REQUEUED, NOT_KNOWN)
+OF_SLURM = (PREEMPTED, TO_RETURN, NOT_TO_RETURN, NODE_LOST, LOST_FOR_GOOD, MEMORY, REQUEUED, NOT_KNOWN)
 
 # The hold of Slurm on the nodes of a job.
 OUTSIDE = "outside"  # no allocation, or one whose end hvdctl itself has requested
@@ -289,7 +290,9 @@ def follow_slurm(ending, signals):
         reason = {None: PREEMPTED, True: TO_RETURN, False: NOT_TO_RETURN}[ending.requeues]
         return TAKEN, [(NOTE_REASON, reason)]
     if ending.meaning in REASONS and not is_limit:
-        return TAKEN, [(NOTE_REASON, REASONS[ending.meaning])]
+        reason = REASONS[ending.meaning]
+        is_final = reason == NODE_LOST and ending.requeues is False
+        return TAKEN, [(NOTE_REASON, LOST_FOR_GOOD if is_final else reason)]
     if ending.meaning == endings.UNKNOWN and not is_limit:
         return (UNANSWERED, [(NOTE_REASON, NOT_KNOWN)]) if signals else (HELD, [])
     # an answer that was missing: the user has requested the end

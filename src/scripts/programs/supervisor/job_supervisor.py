@@ -57,11 +57,11 @@ class JobSupervisor:
 
     def __init__(self, launch):
         self.launch, self.children = launch, processes.Children()
+        self.hold, self.last_signal = hold.Hold(launch), None
         self.signals = []  # that requested the end of this job, in order
         requests = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE]
         for number in requests + [job_state.TIME_LIMIT] * bool(launch.get("slurm")):
             signal.signal(number, lambda number, _frame: self.take_signal(number))
-        self.hold, self.last_signal = hold.Hold(launch), None
         if launch.get("slurm") or launch.get("queued"):
             self.allocation = job_state.HELD
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
