@@ -250,6 +250,23 @@ class Answers(unittest.TestCase):
         self.assertIsNotNone(self.supervisor.returns())
 
 
+class Record(unittest.TestCase):
+    def test_who_follows_a_job_whose_end_is_not_known_waits_for_slurm(self):
+        for signals, expected in (([job_state.NOT_KNOWN], []), ([job_state.NODE_LOST], ["d", "done"])):
+            supervisor, noted = mock.Mock(signals=signals, launch={"own_workers": False}), []
+            supervisor.log.write = lambda kind, _lines: noted.append(kind.decode())
+            finish = job_supervisor.JobSupervisor.finish
+            with mock.patch.object(job_state, "exit_code", return_value=1):
+                supervisor.run = lambda: finish(supervisor, {}, False)
+                with mock.patch.object(job_supervisor, "JobSupervisor", return_value=supervisor), \
+                        mock.patch.object(allocation, "note_end", lambda: noted.append("done")), \
+                        mock.patch("builtins.open", mock.mock_open(read_data='{"keep_alive": 5, "slurm": {"x": 1}}')), \
+                        mock.patch.object(job_supervisor, "of_this_node", return_value=[]), \
+                        mock.patch.object(job_supervisor.files, "create", side_effect=OSError):
+                    job_supervisor.main()
+            self.assertEqual(noted, expected)
+
+
 class Requeue(unittest.TestCase):
     """The directory of a job that Slurm starts again."""
 

@@ -101,6 +101,11 @@ def is_of_slurm(signals):
     return bool(signals) and signals[0] in OF_SLURM
 
 
+def is_open(signals):
+    """Whether Slurm may still start a job again whose end is recorded: it has not said why it asked for that."""
+    return signals[:1] == [NOT_KNOWN]
+
+
 def is_urgent(signals):
     """Whether a second signal ends the grace period."""
     return len(signals) > 1
@@ -196,9 +201,7 @@ def conclude(state, observed, limits):
     if observed.returns is not None and is_of_slurm(observed.signals):
         return Undecided(result, observed.returns), []
     if is_of_slurm(observed.signals) or state.keeps and not state.may_restart:
-        # as long as Slurm has not said why, it may still start the job again
-        is_final = observed.signals[:1] != [NOT_KNOWN]
-        return Ended(result, stopped), [(CLEAN,)] if state.keeps and is_final else []
+        return Ended(result, stopped), [(CLEAN,)] if state.keeps and not is_open(observed.signals) else []
     if not state.may_restart:
         return Ended(result, stopped), []
     if succeeded(result, observed.ranks):
@@ -254,8 +257,7 @@ def await_decision(state, observed, _limits):
         return Ended(state.result, False), [(LEAVE,)]
     if observed.returns is not None and observed.now <= state.until:
         return state, []
-    # as above
-    return Ended(state.result, False), [(CLEAN,)] if observed.signals[:1] != [NOT_KNOWN] else []
+    return Ended(state.result, False), [] if is_open(observed.signals) else [(CLEAN,)]
 
 
 def start(state, _observed, _limits):

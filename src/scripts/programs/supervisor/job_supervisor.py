@@ -176,8 +176,9 @@ class JobSupervisor:
         if self.launch["own_workers"]:
             self.nodes.end_all()
         self.record(outcome, stopped)
-        # a rank that waits in the kernel may keep this container alive; do not wait for it
-        self.log.write(b"d", [b""])
+        if not job_state.is_open(self.signals):
+            # a rank that waits in the kernel may keep this container alive; do not wait for it
+            self.log.write(b"d", [b""])
         self.nodes.disconnect_all()
         return job_state.exit_code(outcome, stopped, self.ranks())
 
@@ -475,7 +476,7 @@ def main():
     except OSError:
         pass
     code = supervisor.run()
-    if launch.get("slurm"):
+    if launch.get("slurm") and not job_state.is_open(supervisor.signals):
         allocation.note_end()
     return code
 
