@@ -12,7 +12,7 @@ use crate::event::{Event, Events, Message, Stream};
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::monitor::Monitor;
-use crate::record::restart;
+use crate::record::restart::{self, Restart};
 use crate::record::waits::Waits;
 use crate::text::nodeset::printable;
 use futures_util::future::join_all;

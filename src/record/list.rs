@@ -590,7 +590,8 @@ mod tests {
             let record =
                 Record { scheduled: Some(Scheduled { is_placed: true, is_own: false }), ..record("j1", 1000.0) };
             let json = serde_json::to_string(&record).unwrap();
-            let result = serde_json::to_string(&JobResult::ended_by(fault, 1060.0)).unwrap();
+            let result = JobResult { launcher: Some(1), ..JobResult::ended_by(fault, 1060.0) };
+            let result = serde_json::to_string(&result).unwrap();
             let mut stored = StoredJobs::new();
             add(&mut stored, "login", &format!("./j1/job.json:{json}\n./j1/result.json:{result}\n"));
             let files = stored.get_mut("j1").unwrap();
