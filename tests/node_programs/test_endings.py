@@ -196,6 +196,22 @@ class Answers(unittest.TestCase):
         self.supervisor.await_answer()
         self.assertEqual((self.supervisor.signals, self.now), ([], hold.PATIENCE))
 
+    def test_ranks_of_other_nodes_have_their_time_although_no_step_can_be_started(self):
+        for workers, signals, expected in ((["b"], [job_state.NODE_LOST], 5), ([], [job_state.NODE_LOST], 0),
+                                           (["b"], [job_state.NODE_LOST, signal.SIGTERM], 0)):
+            self.now = 0
+            launcher = mock.Mock(processes=[mock.Mock(poll=lambda: 0 if self.now >= 5 else None)], listen=self.sleep)
+            self.supervisor.attempt, self.supervisor.signals = mock.Mock(launcher=launcher), signals
+            self.supervisor.launch = {"workers": workers}
+            self.supervisor.await_launcher(20)
+            self.assertEqual(round(self.now), expected)
+            self.supervisor.await_launcher(0)
+        self.supervisor.limits, self.supervisor.signals = job_state.Limits(10, 2, 0, None), []
+        self.answer({"JobState": "COMPLETING", "Reason": "NodeDown"})
+        self.assertIsNone(self.supervisor.given())
+        self.end()
+        self.assertEqual(self.supervisor.given(), 10)
+
     def test_the_end_of_an_allocation_of_the_cluster_s_queue_is_known(self):
         self.supervisor.hold = hold.Hold({"queued": True})
         for state, expected in (("NODE_FAIL", job_state.NODE_LOST), ("TIMEOUT", job_state.TIME_LIMIT),

@@ -284,8 +284,10 @@ class JobSupervisor:
         """Ends what is left of an attempt. `again`: whether there may be another one."""
         driver = self.attempt.driver
         # the ranks first, while the launcher still runs: its end takes their connections away
-        report = workers.Report()
+        report, given, began = workers.Report(), self.given(), time.monotonic()
         self.reap_everywhere(report, again)
+        if given:
+            self.await_launcher(began + given)
         self.attempt.launcher.end()
         reap.rest()
         self.attempt.launcher.close()
@@ -299,6 +301,20 @@ class JobSupervisor:
         error = driver and driver.error()
         if error:
             self.attempt.outcome["reason"] = faults.of_driver(error)
+
+    def given(self):
+        """The seconds that ranks have before Slurm kills them; None if it does not."""
+        is_taken = self.allocation in (job_state.TAKEN, job_state.UNANSWERED)
+        return self.hold.grace(self.limits.grace) if is_taken else None
+
+    def await_launcher(self, until):
+        """Lets ranks of other nodes use their grace period, too: Slurm has asked them to end, starts no more steps that
+        could do so, and ends those of ranks with their launcher."""
+        processes = self.attempt.launcher.processes if self.launch["workers"] else []
+        while time.monotonic() < until and not job_state.is_urgent(self.signals):
+            if all(process.poll() is not None for process in processes):
+                return
+            self.attempt.launcher.listen(0.05)
 
     def observe_end(self):
         attempt = self.attempt
@@ -366,9 +382,7 @@ class JobSupervisor:
         """Ends the ranks of all nodes at once. If there is no other attempt, notes which files are outside the
         mounts."""
         urgent = job_state.is_urgent(self.signals)
-        is_taken = self.allocation in (job_state.TAKEN, job_state.UNANSWERED)
-        given = self.hold.grace(self.limits.grace) if is_taken else None
-        grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits, given)
+        grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits, self.given())
         everywhere, waits, threads = self.start_reaping(grace, report, again)
         # does not wait for a thread that failed
         while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(waits, threads)):
