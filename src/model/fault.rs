@@ -26,7 +26,7 @@ pub enum Fault {
     TimeLimit,
     /// Slurm gave its nodes to another job.
     Preempted {
-        /// Whether Slurm starts jobs again that it preempts there; `None` if that is not known.
+        /// True if Slurm starts jobs again that it preempts there; `None` if that is not known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         requeues: Option<bool>,
     },
@@ -36,7 +36,7 @@ pub enum Fault {
     EndNotKnown,
     /// A node of its allocation failed.
     NodeFailed {
-        /// As in `Preempted`.
+        /// False within an allocation of the user, where Slurm starts nothing again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         requeues: Option<bool>,
     },

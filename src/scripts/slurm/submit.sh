@@ -13,6 +13,7 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
     case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
   done
+  # shellcheck disable=SC2016 # the variables of the step
   setsid srun --nodes=1 --ntasks=1 --nodelist="$first" --overlap --mpi=none --job-name="$name.$id" --output="$directory/output" \
     --open-mode=append --chdir="$directory" --export=ALL \
     sh -c 'printf "%s.%s\n" "$SLURM_JOB_ID" "$SLURM_STEP_ID" >"$0/job.new" && mv "$0/job.new" "$0/job" && exec sh "$0/main" "$0"' "$directory" \

@@ -326,7 +326,7 @@ def declared():
 
 
 def has_ended():
-    """Whether the job has a result. It is not final if Slurm had not said why the job was asked to end, or what
+    """Returns whether the job has a result. It is not final if Slurm had not said why the job was asked to end, or what
     becomes of one that it preempts: that it has started the job again is its answer."""
     path = os.path.join(PROGRAMS, result.NAME)
     if not os.path.exists(path):

@@ -76,13 +76,13 @@ class Hold:
         return endings.grace(self.ending._replace(left=left and left - passed), self.begun, wanted)
 
     def is_awaited(self, was_asked):
-        """Whether an answer that is missing is still waited for. `was_asked`: whether the end of the job was requested:
-        then Slurm may kill this program, which has to record the end before that."""
+        """Returns whether an answer that is missing is still waited for. `was_asked`: whether the end of the job was
+        requested: then Slurm may kill this program, which has to record the end before that."""
         if self.unanswered is None:
             return False
         limit = max(self.begun.kill_wait - endings.RESERVE, endings.LEAST) if was_asked else PATIENCE
         return time.monotonic() < self.unanswered + limit
 
     def decides_until(self):
-        """When Slurm has certainly decided what becomes of a job that it preempts, by the monotonic clock."""
+        """Returns when Slurm has certainly decided what becomes of a job that it preempts, by the monotonic clock."""
         return time.monotonic() + (self.ending.left or 0) + DECISION

@@ -97,12 +97,13 @@ def is_hurried(signals):
 
 
 def is_of_slurm(signals):
-    """Whether Slurm has requested the end first, and neither the user nor the engine."""
+    """Returns whether Slurm has requested the end first, and neither the user nor the engine."""
     return bool(signals) and signals[0] in OF_SLURM
 
 
 def is_open(signals):
-    """Whether Slurm may still start a job again whose end is recorded: it has not said why it asked for that."""
+    """Returns whether Slurm may still start a job again whose end is recorded: it has not said why it asked for
+    that."""
     return signals[:1] == [NOT_KNOWN]
 
 

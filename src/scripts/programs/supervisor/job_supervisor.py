@@ -144,7 +144,7 @@ class JobSupervisor:
             self.note_reason(reason)
 
     def returns(self):
-        """Until when Slurm may start the job again, by the monotonic clock; None if it does not."""
+        """Returns until when Slurm may start the job again, by the monotonic clock; None if it does not."""
         ending = self.hold.ending
         if not ending or ending.may_return:
             return self.hold.decides_until() if ending else None

@@ -88,8 +88,8 @@ def oom_kills():
 
 
 def is_out_of_memory(before, after, code):
-    """Whether memory ran out for a rank. Of others' processes nothing follows, unless the kernel has killed this
-    one."""
+    """Returns whether memory ran out for a rank. Of others' processes nothing follows, unless the kernel has killed
+    this one."""
     return after[0] > before[0] and (after[1] or code == -signal.SIGKILL)
 
 
