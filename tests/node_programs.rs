@@ -2,6 +2,8 @@
 //! framework, with the supported Python interpreters that are in `PATH` or installed by pyenv.
 
 use hvdctl::model::fault::Fault;
+use hvdctl::model::job_state::JobState;
+use hvdctl::model::queue::QueueEntry;
 use hvdctl::model::start_fault::{StartFailure, StartFault};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/te
 const STATE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_states.py");
 const IN_PLACE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_in_place.py");
 const ALLOCATION_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_allocation.py");
+const ENDINGS_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_endings.py");
 const QUEUE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_queue.py");
 const EXAMPLE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_examples.py");
 /// Ranks that are processes, for the oldest and the newest interpreter.
@@ -70,6 +73,33 @@ fn hvdctl_knows_each_fault_that_the_programs_record() {
 }
 
 #[test]
+fn hvdctl_reads_the_states_of_slurm_as_the_programs_do() {
+    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/programs/slurm");
+    let print = "import endings, json; print(json.dumps(endings.STATES))";
+    let done = Command::new("python3").args(["-B", "-c", print]).current_dir(programs).output().unwrap();
+    let states: BTreeMap<String, String> = serde_json::from_slice(&done.stdout).unwrap();
+    assert!(states.len() > 20, "{states:?}");
+    for (state, meaning) in states {
+        let queue = QueueEntry { job: "7".into(), state: state.clone(), reason: None, submitted: None, start: None };
+        let waits = meaning == "in the queue" || state == "CONFIGURING";
+        assert_eq!(queue.is_waiting(), waits, "{state}");
+        let fault = match meaning.as_str() {
+            "time limit" => Some(Fault::TimeLimit),
+            "preempted" => Some(Fault::Preempted { requeues: None }),
+            "node lost" => Some(Fault::NodeFailed { requeues: None }),
+            "out of memory" => Some(Fault::OutOfMemory),
+            "nodes not started" => Some(Fault::NodesNotStarted),
+            "cancelled" => Some(Fault::Cancelled),
+            "ended by itself" | "in the queue" | "goes on" => None,
+            other => panic!("{other}"),
+        };
+        let end = queue.end(2);
+        assert_eq!(end.as_ref().map(|end| end.fault.clone()), fault, "{state}");
+        assert!(end.is_none_or(|end| (end.state == JobState::Stopped) == (meaning == "cancelled")), "{state}");
+    }
+}
+
+#[test]
 fn hvdctl_knows_each_fault_that_keeps_a_program_from_starting() {
     let source = include_str!("../src/scripts/programs/supervisor/starting.py");
     let (_, functions) = source.split_once("def missing(").unwrap();
@@ -103,7 +133,7 @@ fn node_programs_decide_the_same_with_every_python() {
     let ends: BTreeSet<&String> =
         interpreters.keys().min_by_key(minor).into_iter().chain(interpreters.keys().max_by_key(minor)).collect();
     let of_ranks = ends.into_iter().map(|version| (RANK_TESTS, version, &interpreters[version]));
-    let of_all = [TESTS, STATE_TESTS, IN_PLACE_TESTS, ALLOCATION_TESTS, QUEUE_TESTS, EXAMPLE_TESTS];
+    let of_all = [TESTS, STATE_TESTS, IN_PLACE_TESTS, ALLOCATION_TESTS, ENDINGS_TESTS, QUEUE_TESTS, EXAMPLE_TESTS];
     let of_all =
         of_all.iter().flat_map(|tests| interpreters.iter().map(move |(version, name)| (*tests, version, name)));
     let all = Mutex::new(of_all.chain(of_ranks));

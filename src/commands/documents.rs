@@ -597,6 +597,7 @@ fn jobs_made(all: &mut Made) {
     all.push(("train-restart/membership", restart(None, Restart::Membership { change })));
     all.push(("train-restart/lost", restart(None, Restart::Lost { launcher: 137 })));
     all.push(("train-restart/without", restart(None, Restart::Without { gone: names(&["node2"]), ranks: 2 })));
+    all.push(("train-restart/requeued", restart(None, Restart::Requeued { nodes: names(&["node3", "node4"]) })));
     all.push(("train-restart/other", restart(None, Restart::Other { logged: "of another version".into() })));
     let (job, time) = (Some("20261121-120304-k7qd".to_owned()), 1_795_264_400.0);
     all.push(("train-idle", line(Event::Idle { ranks: vec![idle_rank()], job, time })));

@@ -45,9 +45,16 @@ pub(super) fn without_root_cause(job: &JobOutcome, restarts_help: bool) -> Error
 fn hint(fault: &Fault, restarts_help: bool) -> Option<&'static str> {
     Some(match fault {
         Fault::TimeLimit => "give it more time: slurm.time, or --sbatch=--time=2:00:00",
-        Fault::Preempted if restarts_help => "with --restarts N Slurm starts it again",
-        Fault::NodeFailed if restarts_help => "with --restarts N Slurm starts it again, on other nodes",
-        Fault::Preempted | Fault::NodeFailed => "run the command again",
+        Fault::Preempted { requeues: Some(true) } if restarts_help => "with --restarts N Slurm starts it again",
+        Fault::Preempted { requeues: None } if restarts_help => {
+            "run the command again; with --restarts N Slurm starts it again where the site's PreemptMode is REQUEUE"
+        }
+        Fault::NodeFailed { requeues: None } if restarts_help => {
+            "with --restarts N Slurm starts it again, on other nodes"
+        }
+        Fault::Preempted { .. } | Fault::NodeFailed { .. } => "run the command again",
+        Fault::AllocationRequeued => "run the command again when the allocation has started, or without an allocation",
+        Fault::EndNotKnown => "hvdctl jobs shows the reason when Slurm answers again; `sacct` may show it, too",
         Fault::NotActivated { .. } => {
             "correct that line in slurm.activate; a login shell runs it on the first node of the job"
         }

@@ -330,10 +330,24 @@ fn a_job_that_failed_without_a_rank_has_its_fault_and_the_next_step() {
     let not_started = Fault::NotStarted { seconds: 9, missing: "rank 1 on b".into() };
     for (fault, started, restarts_help, hint) in [
         (Fault::TimeLimit, 2, false, "give it more time: slurm.time, or --sbatch=--time=2:00:00"),
-        (Fault::Preempted, 2, true, "with --restarts N Slurm starts it again"),
-        (Fault::Preempted, 2, false, "run the command again"),
-        (Fault::NodeFailed, 2, true, "with --restarts N Slurm starts it again, on other nodes"),
-        (Fault::NodeFailed, 2, false, "run the command again"),
+        (Fault::Preempted { requeues: Some(true) }, 2, true, "with --restarts N Slurm starts it again"),
+        (Fault::Preempted { requeues: Some(true) }, 2, false, "run the command again"),
+        (Fault::Preempted { requeues: Some(false) }, 2, true, "run the command again"),
+        (
+            Fault::Preempted { requeues: None },
+            2,
+            true,
+            "run the command again; with --restarts N Slurm starts it again where the site's PreemptMode is REQUEUE",
+        ),
+        (
+            Fault::EndNotKnown,
+            2,
+            true,
+            "hvdctl jobs shows the reason when Slurm answers again; `sacct` may show it, too",
+        ),
+        (Fault::NodeFailed { requeues: Some(false) }, 2, true, "run the command again"),
+        (Fault::NodeFailed { requeues: None }, 2, true, "with --restarts N Slurm starts it again, on other nodes"),
+        (Fault::NodeFailed { requeues: None }, 2, false, "run the command again"),
         (Fault::OutOfMemory, 2, false, "ask for more: --sbatch=--mem=… or --sbatch=--mem-per-cpu=…"),
         (Fault::ContainerStopped, 2, false, stopped),
         (Fault::TooManyChanges { message: "3 changes".into() }, 1, false, "allow more changes with --reset-limit"),

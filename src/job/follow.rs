@@ -1,5 +1,6 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
+use super::cleanup::JobNodes;
 use super::node_log::{LogPosition, NodeLog, PIECE, gone};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::operator::now;
@@ -189,6 +190,28 @@ impl<'a> Follow<'a> {
         (Follow { events, logs, exit_by: None, sender, receiver, tasks, attempts }, failed)
     }
 
+    /// Follows the logs of the nodes on which Slurm has started the job again, from their beginning on, and those that
+    /// are followed where they are now: that of the first node is in the job's directory itself.
+    pub async fn follow_requeued(&mut self, job: &mut JobNodes<'_>) {
+        let Some(first) = self.logs.first().map(|followed| followed.log.clone()) else { return };
+        if let Err(error) = job.place_again().await {
+            return self.events.warn(error);
+        }
+        for log in first.of_nodes(job) {
+            if let Some(followed) = self.logs.iter_mut().find(|followed| followed.log.node() == log.node()) {
+                followed.log = log;
+                continue;
+            }
+            match log.follow(0).await {
+                Ok((process, skew)) => {
+                    self.tasks.spawn(forward(self.logs.len(), process, self.sender.clone()));
+                    self.logs.push(FollowedLog::new(log, skew, Parser::at(0)));
+                }
+                Err(error) => self.events.warn(error),
+            }
+        }
+    }
+
     /// Waits for what comes next, and hands on its frames, each with its node and how far that node's clock is ahead of
     /// ours.
     pub async fn next(&mut self, take: &mut impl FnMut(&str, f64, Frame)) {
@@ -349,5 +372,60 @@ async fn reconnect(lost: LostLog, sender: Sender<Update>) -> Reconnected {
             Err(_) => {}
         }
         pause = LONGEST_PAUSE.min(pause * 2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::member::Member;
+    use crate::inventory::Inventory;
+    use crate::job::node_log::logs;
+    use crate::launch::placement::{Placement, Share};
+    use crate::record::Record;
+    use crate::transport::node::scripted::Nodes;
+    use crate::transport::node::{Transport, TransportKind};
+    use std::sync::Arc;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_slurm_starts_again_is_followed_on_its_new_nodes_and_to_the_end_on_the_old_ones() {
+        let nodes = Nodes::new(&["login"]);
+        let Inventory { cluster, nodes: mut hosts, .. } = Inventory::local("login", "test/horovod:1");
+        let kind = TransportKind::Scripted(nodes.clone());
+        let transport = Arc::new(Transport::open_as_login(&cluster, &hosts[0], kind).await.unwrap());
+        let login = Member::new(hosts.remove(0), transport);
+        let put = |directory: &str, lines: &[&str]| {
+            let text: String = lines.iter().map(|line| format!("1.000000 0 o {line}\n")).collect();
+            nodes.edit("login", |state| state.directories.entry(directory.into()).or_default().log = text);
+        };
+        put("j1", &["a, first"]);
+        put("j1/nodes/b", &["b, first"]);
+        let (launcher, others) = (login.of_slurm("a"), vec![login.of_slurm("b")]);
+        let mut job = JobNodes { cluster: &cluster, id: "j1", launcher, others, shares_directory: true };
+        let (events, _received) = Events::channel();
+        let mut follow = Follow::start(logs(&job, None), vec![0, 0], &events).await.unwrap();
+
+        // the log of the first node has its directory now (allocation.py)
+        put("j1", &["c"]);
+        put("j1/nodes/a", &["a, first", "a, second"]);
+        let share = |node: &str| Share { node: node.into(), ranks: 1, ..Share::default() };
+        let placement = Placement { shares: vec![share("c"), share("a")] };
+        let record =
+            Record { id: "j1".into(), name: "x".into(), placement, earlier: vec!["b".into()], ..Record::default() };
+        let text = serde_json::to_string(&record).unwrap();
+        nodes.edit("login", |state| {
+            state.directories.entry("j1".into()).or_default().files.insert("job.json".into(), text);
+        });
+        follow.follow_requeued(&mut job).await;
+        assert_eq!(job.members().map(|member| member.node.name.as_str()).collect::<Vec<_>>(), ["c", "a", "b"]);
+        let mut lines = Vec::new();
+        let mut take = |node: &str, _skew: f64, frame: Frame| {
+            if let FrameKind::Stdout(line) = frame.kind {
+                lines.push(format!("{node}: {}", String::from_utf8_lossy(&line)));
+            }
+        };
+        follow.drain(&[], &mut take).await;
+        lines.sort();
+        assert_eq!(lines, ["a: a, first", "a: a, second", "b: b, first", "c: c"]);
     }
 }

@@ -12,7 +12,7 @@ use crate::event::{Event, Events, Message, Stream};
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::monitor::Monitor;
-use crate::record::restart;
+use crate::record::restart::{self, Restart};
 use crate::record::waits::Waits;
 use crate::text::nodeset::printable;
 use futures_util::future::join_all;
@@ -98,13 +98,10 @@ pub async fn logs(
     events: &Events,
     mut cancel: watch::Receiver<Option<u8>>,
 ) -> Result<Monitor, Error> {
-    let nodes = list.nodes_of(job)?;
+    let mut nodes = list.nodes_of(job)?;
     nodes.check_logs()?;
     let logs = node_log::logs(&nodes, job.log_max);
-    let (mut monitor, mut view) = (
-        Monitor::default(),
-        LogView { job: (!job.is_over()).then_some(&job.id), events, waits: Waits::default(), is_substituted: false },
-    );
+    let (mut monitor, mut view) = (Monitor::default(), LogView::new((!job.is_over()).then_some(&job.id), events));
     let offsets = tokio::select! {
         offsets = history(&logs, wanted, &mut monitor, &mut view) => offsets?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
@@ -128,6 +125,9 @@ pub async fn logs(
             number = &mut signal => return Err(Error::Signal(number)),
             () = due => view.report_waits(),
             () = follow.next(&mut take) => {}
+        }
+        if std::mem::take(&mut view.is_requeued) {
+            follow.follow_requeued(&mut nodes).await;
         }
     }
     follow.drain(&[], &mut |node: &str, _skew, frame| view.follow(node, frame, wanted)).await;
@@ -230,6 +230,8 @@ struct LogView<'a> {
     waits: Waits,
     /// Set once it was reported that another program runs instead of the command's.
     is_substituted: bool,
+    /// Set while the nodes on which Slurm has started the job again are not followed.
+    is_requeued: bool,
 }
 
 /// Formats that the ranks run this program instead of `python`.
@@ -238,7 +240,11 @@ pub(super) fn substituted(program: &str) -> String {
     format!("the image has no `python`: the ranks run `{}`", printable(&program))
 }
 
-impl LogView<'_> {
+impl<'a> LogView<'a> {
+    fn new(job: Option<&'a str>, events: &'a Events) -> LogView<'a> {
+        LogView { job, events, waits: Waits::default(), is_substituted: false, is_requeued: false }
+    }
+
     /// Reports a line of output, a restart with its time, or what ranks wait for, after all that came before.
     fn show(&mut self, node: &str, frame: Frame) {
         if self.waits.due().is_some_and(|due| due < frame.time) {
@@ -262,6 +268,9 @@ impl LogView<'_> {
 
     /// Reports a frame that has just arrived, if it is wanted.
     fn follow(&mut self, node: &str, frame: Frame, wanted: &LogRequest) {
+        if let FrameKind::Restart(logged) = &frame.kind {
+            self.is_requeued |= matches!(restart::read(logged), Restart::Requeued { .. });
+        }
         if !wanted.takes(&frame) {
             return;
         }
@@ -326,7 +335,7 @@ mod tests {
     #[test]
     fn ranks_that_waited_together_are_one_line_where_they_waited() {
         let (events, receiver) = Events::channel();
-        let mut view = LogView { job: None, events: &events, waits: Waits::default(), is_substituted: false };
+        let mut view = LogView::new(None, &events);
         let waits = |rank, time| Frame { time, rank, kind: FrameKind::Waits { seconds: 100, does: "sleeping".into() } };
         let frames = [waits(1, 100.0), line(2, 101.0, "a"), waits(0, 101.5), line(2, 103.0, "b")];
         frames.into_iter().for_each(|frame| view.show("node1", frame));
@@ -345,7 +354,7 @@ mod tests {
     #[test]
     fn ranks_that_slurm_does_not_connect_are_warned_of() {
         let (events, receiver) = Events::channel();
-        let mut view = LogView { job: None, events: &events, waits: Waits::default(), is_substituted: false };
+        let mut view = LogView::new(None, &events);
         let frame = Frame { time: 1.0, rank: 0, kind: FrameKind::WithoutMpi };
         assert!(LogRequest::default().takes(&frame));
         view.show("node1", frame);

@@ -141,7 +141,7 @@ impl JobList<'_> {
         if job.shares_directory
             && let Some(login) = self.members.first()
         {
-            let members = job.nodes.iter().map(|node| login.of_slurm(node)).collect();
+            let members = job.nodes.iter().chain(&job.earlier).map(|node| login.of_slurm(node)).collect();
             return of(members).ok_or_else(|| unreached(self.failed.clone()));
         }
         if !job.has_record() {

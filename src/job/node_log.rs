@@ -139,6 +139,12 @@ impl NodeLog {
         &self.member.node.name
     }
 
+    /// Returns the same log on all nodes of its job.
+    pub fn of_nodes(&self, job: &JobNodes<'_>) -> Vec<NodeLog> {
+        let same = |log: NodeLog| NodeLog { file: self.file, is_quiet: self.is_quiet, ..log };
+        logs(job, self.log_max).into_iter().map(same).collect()
+    }
+
     /// Returns the samples on the same node.
     pub fn samples(&self) -> NodeLog {
         NodeLog { file: FrameFile::Samples, log_max: None, ..self.clone() }

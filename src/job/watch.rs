@@ -21,7 +21,7 @@ use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::monitor::Monitor;
 use crate::record::outcome::with_observed;
-use crate::record::restart;
+use crate::record::restart::{self, Restart};
 use crate::record::{JobResult, JobState};
 use crate::runtime::{Runtime, has_activate_failed};
 use crate::text::nodeset;
@@ -57,7 +57,8 @@ pub async fn attach(
     };
     let (placement, monitor) = (&job.placement, Monitor::default());
     let launcher = job.launch();
-    let watch = Watch { job: nodes, placement, engine, container, options, events, on_frame, monitor, launcher };
+    let (job, is_requeued) = (nodes, false);
+    let watch = Watch { job, placement, engine, container, options, events, on_frame, monitor, launcher, is_requeued };
     watch.run(follow, &mut cancel).await
 }
 
@@ -81,6 +82,8 @@ pub struct Watch<'a> {
     pub monitor: Monitor,
     /// The job's launcher.
     pub launcher: &'static Launcher,
+    /// Set while the nodes on which Slurm has started it again are not followed.
+    pub is_requeued: bool,
 }
 
 impl Watch<'_> {
@@ -126,6 +129,9 @@ impl Watch<'_> {
                 }
                 () = follow.next(&mut take) => Input::Started(self.monitor.started),
             };
+            if std::mem::take(&mut self.is_requeued) {
+                follow.follow_requeued(&mut self.job).await;
+            }
             for action in supervision.handle(input) {
                 match action {
                     Action::Report(state) => self.events.send(Event::Job { id: self.job.id.to_owned(), state }),
@@ -161,7 +167,9 @@ impl Watch<'_> {
             }
             FrameKind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
             FrameKind::Restart(logged) => {
-                self.events.send(Event::Restart { time: None, restart: restart::read(&logged) });
+                let restart = restart::read(&logged);
+                self.is_requeued |= matches!(restart, Restart::Requeued { .. });
+                self.events.send(Event::Restart { time: None, restart });
             }
             FrameKind::Isolated(seconds) if self.monitor.are_newly_isolated(self.placement.ranks()) => {
                 self.events.warn(isolation_warning(self.launcher, seconds));

@@ -44,10 +44,12 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 16] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 13] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 15] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
     (0o644, ALLOCATION, include_str!("../scripts/programs/slurm/allocation.py")),
     (0o644, QUEUE_WAIT, include_str!("../scripts/programs/slurm/queue_wait.py")),
+    (0o644, "endings.py", include_str!("../scripts/programs/slurm/endings.py")),
+    (0o644, "hold.py", include_str!("../scripts/programs/slurm/hold.py")),
     (0o644, "attempt.py", include_str!("../scripts/programs/supervisor/attempt.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/supervisor/job_state.py")),
     (0o644, "faults.py", include_str!("../scripts/programs/faults.py")),

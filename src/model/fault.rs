@@ -25,9 +25,21 @@ pub enum Fault {
     /// The time limit that Slurm gave it was reached.
     TimeLimit,
     /// Slurm gave its nodes to another job.
-    Preempted,
+    Preempted {
+        /// True if Slurm starts jobs again that it preempts there; `None` if that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requeues: Option<bool>,
+    },
+    /// Slurm put the allocation within which it ran into its queue again.
+    AllocationRequeued,
+    /// It was asked to end, and Slurm did not say why.
+    EndNotKnown,
     /// A node of its allocation failed.
-    NodeFailed,
+    NodeFailed {
+        /// False within an allocation of the user, where Slurm starts nothing again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requeues: Option<bool>,
+    },
     /// Slurm could not start its nodes.
     NodesNotStarted,
     /// It used more memory than Slurm had allocated to it.
@@ -113,8 +125,10 @@ impl fmt::Display for Fault {
                 f.write_str("its launcher's container was removed while it was in Slurm's queue")
             }
             Fault::TimeLimit => f.write_str("Slurm's time limit was reached"),
-            Fault::Preempted => f.write_str("Slurm preempted it for another job"),
-            Fault::NodeFailed => f.write_str("a node of its allocation failed"),
+            Fault::Preempted { .. } => f.write_str("Slurm preempted it for another job"),
+            Fault::AllocationRequeued => f.write_str("Slurm put the allocation that it ran in into the queue again"),
+            Fault::EndNotKnown => f.write_str("it was asked to end; Slurm did not answer why"),
+            Fault::NodeFailed { .. } => f.write_str("a node of its allocation failed"),
             Fault::NodesNotStarted => f.write_str("Slurm could not start its nodes"),
             Fault::OutOfMemory => f.write_str("it used more memory than Slurm had allocated to it"),
             Fault::Cancelled => f.write_str("it was cancelled in Slurm (scancel)"),
@@ -169,6 +183,7 @@ mod tests {
         assert_eq!(json, r#"{"kind":"not_started","seconds":120,"missing":"rank 1 on node2"}"#);
         assert_eq!(read(&json), not_started);
         assert_eq!(read(r#"{"kind":"time_limit"}"#), Fault::TimeLimit);
+        assert_eq!(read(r#"{"kind":"preempted"}"#), Fault::Preempted { requeues: None }, "of an earlier build");
         assert_eq!(read(r#""Slurm's time limit was reached""#).to_string(), Fault::TimeLimit.to_string());
         let later = read(r#"{"kind":"burst_pipe","floor":2}"#);
         assert_eq!(later.to_string(), "a newer hvdctl recorded why: burst pipe");

@@ -54,19 +54,21 @@ impl QueueEntry {
         let failed = |fault| Some(QueueEnd { state: JobState::Failed, fault });
         match self.state.as_str() {
             "TIMEOUT" | "DEADLINE" => failed(Fault::TimeLimit),
-            "PREEMPTED" => failed(Fault::Preempted),
-            "NODE_FAIL" => failed(Fault::NodeFailed),
+            "PREEMPTED" => failed(Fault::Preempted { requeues: None }),
+            "NODE_FAIL" => failed(Fault::NodeFailed { requeues: None }),
             "OUT_OF_MEMORY" => failed(Fault::OutOfMemory),
             "BOOT_FAIL" | "LAUNCH_FAILED" | "RECONFIG_FAIL" => failed(Fault::NodesNotStarted),
             "FAILED" if started == 0 => failed(Fault::FailedEarly),
-            "CANCELLED" => Some(QueueEnd { state: JobState::Stopped, fault: Fault::Cancelled }),
+            "CANCELLED" | "REVOKED" => Some(QueueEnd { state: JobState::Stopped, fault: Fault::Cancelled }),
             _ => None,
         }
     }
 
     /// Returns whether the job waits for nodes.
     pub fn is_waiting(&self) -> bool {
-        matches!(self.state.as_str(), "PENDING" | "CONFIGURING" | "REQUEUED" | "REQUEUE_HOLD" | "SPECIAL_EXIT")
+        const WAITING: [&str; 7] =
+            ["PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"];
+        WAITING.contains(&self.state.as_str())
     }
 
     /// Returns why the job waits and until when, as text; `None` if it does not. `now`: in seconds since the epoch.

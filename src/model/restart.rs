@@ -45,6 +45,11 @@ pub enum Restart {
         /// The ranks on the others.
         ranks: u32,
     },
+    /// Slurm started the job again after it had put it into its queue.
+    Requeued {
+        /// Its nodes since then.
+        nodes: Vec<String>,
+    },
     /// The job supervisor of another version of hvdctl gave another reason.
     Other {
         /// The reason as it was logged.
@@ -73,6 +78,7 @@ impl fmt::Display for Restart {
                 let left = count(*ranks as usize, "rank");
                 write!(f, "{} did not answer: {left} on the other nodes", gone.join(", "))
             }
+            Restart::Requeued { nodes } => write!(f, "Slurm started the job again on {}", nodes.join(", ")),
             Restart::Other { logged } => f.write_str(logged),
         }
     }

@@ -149,6 +149,9 @@ pub struct Job {
     pub may_run: bool,
     /// Its nodes; of an unreadable job those that have its directory.
     pub nodes: Vec<String>,
+    /// The nodes that only earlier allocations of Slurm's had; their logs are those of the first part of the job.
+    #[serde(skip)]
+    pub earlier: Vec<String>,
 }
 
 fn rfc3339<S: Serializer>(seconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
@@ -333,6 +336,20 @@ impl JobFiles {
         self.queue.as_ref().filter(|_| self.container.is_none())?.end(self.started)
     }
 
+    /// Returns the result of the job, unless Slurm knows more: it has started a job again that it preempted, or of
+    /// which it had not said why it was asked to end; or it has said so since.
+    fn final_result(&self) -> Option<&Result<JobResult, String>> {
+        // its supervisor has ended, and the job may have not
+        let is_ending = self.queue.as_ref().is_none_or(|queue| queue.state == "COMPLETING");
+        let is_again = self.container.is_some() && !is_ending;
+        let is_overruled = |result: &JobResult| match result.fault {
+            Some(Fault::EndNotKnown) => is_again || self.queue_end().is_some(),
+            Some(Fault::Preempted { .. }) => is_again,
+            _ => false,
+        };
+        self.result.as_ref().filter(|result| !result.as_ref().is_ok_and(is_overruled))
+    }
+
     /// Returns the state of the job; `None` if the node of its launcher is not among those that answered.
     fn state(&self, record: &Record, answered: &[&str], now: f64) -> Option<JobState> {
         let needed = match &self.membership {
@@ -345,7 +362,7 @@ impl JobFiles {
         let is_waiting = || self.queue.as_ref().is_some_and(QueueEntry::is_waiting);
         let waits = record.scheduled.is_some_and(|job| !job.is_placed || is_waiting());
         let is_seen = answered.contains(&record.placement.launcher());
-        match &self.result {
+        match self.final_result() {
             Some(Ok(result)) => Some(result.state()),
             Some(Err(_)) => Some(JobState::Unreadable),
             None if self.container.is_some() && waits => Some(JobState::Queued),
@@ -360,7 +377,7 @@ impl JobFiles {
 
     /// Returns why a job in this state ended so, or what else is known of its end.
     fn reason(&self, placement: &Placement, state: Option<JobState>) -> Option<String> {
-        match &self.result {
+        match self.final_result() {
             Some(Ok(result)) => {
                 let reason = result.reason(placement).or_else(|| lost_output(&result.lost));
                 reason.or_else(|| outside_in_short(&result.outside))
@@ -375,7 +392,10 @@ impl JobFiles {
     }
 }
 
-fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64) -> Job {
+fn job(id: String, record: Record, mut files: JobFiles, answered: &[&str], now: f64) -> Job {
+    if files.container.is_some() && files.final_result().is_none() {
+        files.result = None;
+    }
     let state = files.state(&record, answered, now);
     let reason = files.reason(&record.placement, state);
     let JobFiles { result, attempts, membership, container, queue, mut idle, .. } = files;
@@ -389,6 +409,7 @@ fn job(id: String, record: Record, files: JobFiles, answered: &[&str], now: f64)
         is_check: record.cwd.ends_with(&format!("/{id}")),
         port: record.port,
         nodes: placement.shares.iter().map(|share| share.node.clone()).collect(),
+        earlier: record.earlier,
         id,
         name: record.name,
         operator: record.operator,
@@ -561,6 +582,46 @@ mod tests {
         assert_eq!(job(false, 0, false, Some(entry("CANCELLED"))).0, JobState::Stopped);
         assert_eq!(job(true, 2, false, Some(entry("COMPLETED"))).0, JobState::Lost, "it has recorded no result");
         assert_eq!(job(true, 2, false, None).0, JobState::Lost);
+    }
+
+    #[test]
+    fn what_slurm_had_not_said_is_what_it_says_later() {
+        let job = |fault: Fault, is_up: bool, state: Option<&str>| {
+            let record =
+                Record { scheduled: Some(Scheduled { is_placed: true, is_own: false }), ..record("j1", 1000.0) };
+            let json = serde_json::to_string(&record).unwrap();
+            let result = JobResult { launcher: Some(1), ..JobResult::ended_by(fault, 1060.0) };
+            let result = serde_json::to_string(&result).unwrap();
+            let mut stored = StoredJobs::new();
+            add(&mut stored, "login", &format!("./j1/job.json:{json}\n./j1/result.json:{result}\n"));
+            let files = stored.get_mut("j1").unwrap();
+            files.container = is_up.then(|| "its id".into());
+            files.queue = state.map(|state| QueueEntry {
+                job: "7".into(),
+                state: state.into(),
+                reason: None,
+                submitted: None,
+                start: None,
+            });
+            let job = jobs("lab", stored, &["login"], 5000.0).remove(0);
+            (job.state.unwrap(), job.reason.unwrap_or_default(), job.ended)
+        };
+        let unknown = "it was asked to end; Slurm did not answer why";
+        for state in [None, Some("COMPLETED")] {
+            let (state, reason, ended) = job(Fault::EndNotKnown, false, state);
+            assert_eq!((state, reason.as_str(), ended), (JobState::Failed, unknown, Some(1060.0)));
+        }
+        let (state, reason, ended) = job(Fault::EndNotKnown, false, Some("NODE_FAIL"));
+        assert_eq!(
+            (state, reason.as_str(), ended),
+            (JobState::Failed, "a node of its allocation failed", Some(1060.0))
+        );
+        assert_eq!(job(Fault::EndNotKnown, false, Some("CANCELLED")).0, JobState::Stopped);
+        let (state, _, ended) = job(Fault::EndNotKnown, true, Some("PENDING"));
+        assert_eq!((state, ended), (JobState::Queued, None), "it is in the queue again");
+        assert_eq!(job(Fault::TimeLimit, false, Some("CANCELLED")).1, "Slurm's time limit was reached");
+        let preempted = |state: &str| job(Fault::Preempted { requeues: Some(true) }, true, Some(state)).0;
+        assert_eq!(["PENDING", "COMPLETING"].map(preempted), [JobState::Queued, JobState::Failed]);
     }
 
     #[test]

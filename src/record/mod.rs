@@ -112,6 +112,10 @@ pub struct Record {
     /// How its nodes are chosen, unless hvdctl has chosen them. Earlier builds had none.
     #[serde(rename = "slurm", default, skip_serializing_if = "Option::is_none")]
     pub scheduled: Option<Scheduled>,
+    /// The nodes that only earlier allocations of Slurm's had, before it started the job again: their logs are in the
+    /// job's directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<String>,
     /// The image of its containers; none without containers. Earlier builds left it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

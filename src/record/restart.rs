@@ -23,6 +23,11 @@ enum LoggedRestart {
         /// Seconds until then.
         pause: u64,
     },
+    /// Slurm started the job again.
+    Requeued {
+        /// Its nodes since then, each with its ranks, in rank order.
+        requeued: Vec<Ranks>,
+    },
     /// Nodes left an elastic job or joined it.
     Membership(Change),
     /// The launcher that was to keep the ranks ended by itself.
@@ -75,6 +80,9 @@ pub fn read(text: &str) -> Restart {
             let root_cause = failed.root_cause(&placement);
             Restart::Failed { root_cause, fault: failed.fault, launcher, attempt, attempts, pause }
         }
+        Ok(LoggedRestart::Requeued { requeued }) => {
+            Restart::Requeued { nodes: requeued.into_iter().map(|ranks| ranks.node).collect() }
+        }
         Ok(LoggedRestart::Membership(change)) => Restart::Membership { change },
         Ok(LoggedRestart::Lost { lost_driver }) => Restart::Lost { launcher: lost_driver },
         Ok(LoggedRestart::Without { gone, ranks }) => Restart::Without { gone, ranks },
@@ -126,6 +134,8 @@ mod tests {
             change(r#"{"node": "c", "reason": "refused"}"#, r#""b""#, 9),
             "c left (refused); b joined; the job has 2 of 3 ranks and waits 9 s for more"
         );
+        let requeued = r#"{"requeued": [{"node": "c", "ranks": 1}, {"node": "a", "ranks": 1}]}"#;
+        assert_eq!(message(requeued), "Slurm started the job again on c, a");
         assert_eq!(message("of another version"), "of another version");
     }
 }

@@ -9,6 +9,7 @@ use crate::error::NodeError;
 use crate::model::queue::{QueueEnd, QueueEntry};
 use crate::text::quote;
 use crate::transport::node::Script;
+use std::time::Duration;
 
 const LIST: &str = process_script!("slurm/common.sh", "slurm/list.sh");
 const CHECK: &str = process_script!("slurm/common.sh", "slurm/check.sh");
@@ -16,6 +17,9 @@ const SUBMIT: &str = process_script!("slurm/common.sh", "slurm/submit.sh");
 const CANCEL: &str = process_script!("slurm/common.sh", "slurm/cancel.sh");
 const END: &str = process_script!("slurm/common.sh", "slurm/end.sh");
 const WAIT: &str = process_script!("slurm/common.sh", "slurm/wait.sh");
+
+/// How long before the limit of a command its script ends to wait for Slurm.
+const BEFORE_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a job is submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +54,13 @@ impl BatchJobs {
         self.processes.script(source)
     }
 
+    /// Returns the seconds for which a script waits for Slurm: less than the limit of a command on the node, so that it
+    /// can say for what it has waited.
+    fn limit(&self) -> String {
+        let limit = self.processes.limit();
+        limit.saturating_sub(BEFORE_LIMIT).max(limit / 2).as_secs().to_string()
+    }
+
     pub(super) async fn list(&self) -> Result<Vec<ContainerSummary>, NodeError> {
         let listed = self.processes.run(&self.script(LIST), "ask Slurm for the jobs").await?;
         Ok(listed.lines().filter_map(summary).collect())
@@ -71,7 +82,7 @@ impl BatchJobs {
     pub async fn submit(&self, spec: &ContainerSpec, request: &BatchRequest) -> Result<(), NodeError> {
         let id = self.processes.create(spec).await?;
         let script = self.script(SUBMIT).with("which", &id).with("name", &request.name);
-        let script = script.with("options", &arguments(&request.options));
+        let script = script.with("options", &arguments(&request.options)).with("limit", &self.limit());
         let started = self.processes.run(&script, "submit the job to Slurm").await;
         if started.is_err() {
             let _ = self.end(&id, true).await;
@@ -90,6 +101,7 @@ impl BatchJobs {
 
     pub(super) async fn end(&self, which: &str, remove: bool) -> Result<(), NodeError> {
         let script = self.script(END).with("which", which).with("remove", if remove { "1" } else { "" });
+        let script = script.with("limit", &self.limit());
         let operation = format!("{} {}", if remove { "remove" } else { "stop" }, name_of(which));
         self.processes.run(&script, &operation).await.map(drop)
     }

@@ -66,6 +66,11 @@ impl LoginProcesses {
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
+    /// Returns the time limit of a script.
+    pub(super) fn limit(&self) -> Duration {
+        self.transport.limit()
+    }
+
     pub(super) async fn list(&self) -> Result<Vec<ContainerSummary>, NodeError> {
         let listed = self.run(&self.script(LIST), "list the processes of hvdctl").await?;
         Ok(listed.lines().filter_map(summary).collect())

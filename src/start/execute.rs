@@ -63,7 +63,8 @@ pub async fn watch(
     let (job, placement, options) = (plan.nodes(), &plan.placement, plan.options.watch);
     let (on_frame, monitor) = (&mut on_frame, Monitor::default());
     let launcher = launch::launcher(plan.options.launcher, plan.options.controller);
-    let watch = Watch { job, placement, engine, container, options, events, on_frame, monitor, launcher };
+    let watch =
+        Watch { job, placement, engine, container, options, events, on_frame, monitor, launcher, is_requeued: false };
     let outcome = watch.run(follow, &mut session.cancellation.signal()).await;
     // a job that goes on, in its next attempt perhaps, keeps its directory; a notebook's has what was edited there, and is
     // fetched first

@@ -50,24 +50,7 @@ class Resources(unittest.TestCase):
         self.assertEqual(allocation.resources(""), {})
 
 
-class Endings(unittest.TestCase):
-    def test_why_slurm_ends_a_job_follows_from_the_job_and_its_nodes(self):
-        def state(nodes=(), restarted="0", **fields):
-            return allocation.state_of(dict({"Restarts": "0", "PreemptTime": "None"}, **fields), nodes, restarted)
-
-        self.assertEqual(state(JobState="RUNNING"), "RUNNING")
-        self.assertEqual(state(["allocated", "down*"], JobState="RUNNING"), "RUNNING", "it has not been ended")
-        self.assertEqual(state(["completing"], JobState="COMPLETING"), "COMPLETING")
-        self.assertEqual(state(JobState="COMPLETING", PreemptTime="2026-11-27T20:39:43"), "PREEMPTED")
-        self.assertEqual(state(["completing", "down*"], JobState="COMPLETING"), "NODE_FAIL")
-        self.assertEqual(state(["idle*"], JobState="COMPLETING"), "NODE_FAIL")
-        self.assertEqual(state(["idle*"], JobState="CANCELLED"), "CANCELLED")
-        self.assertEqual(state(JobState="RUNNING", PreemptTime="2026-11-27T20:39:43"), "PREEMPTED",
-                         "it has some time left")
-        self.assertEqual(state(JobState="COMPLETING", Restarts="1", PreemptTime="2026-11-27T20:39:43"), "REQUEUED")
-        self.assertEqual(state(restarted="1", JobState="RUNNING", Restarts="1"), "RUNNING")
-        self.assertEqual(allocation.state_of({}, [], "0"), "", "it does not answer")
-
+class Connections(unittest.TestCase):
     def test_ranks_of_mpi_connect_as_the_site_wants(self):
         self.assertIsNone(allocation.mpi_type({"MpiDefault": "pmix_v4"}, 2))
 

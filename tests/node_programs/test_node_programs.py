@@ -560,6 +560,44 @@ class Answers(unittest.TestCase):
         self.assertEqual(kept, [True] * 3 + [False] * 2 + [True] * 3)
 
 
+class OutOfMemory(unittest.TestCase):
+    """Whose processes count as killed because memory ran out."""
+
+    def found(self, groups, *files):
+        directories = {os.path.dirname(path) for path in files}
+        while directories - {os.path.dirname(path) for path in directories} - {"/"}:
+            more = {os.path.dirname(path) for path in directories}
+            if more <= directories:
+                break
+            directories |= more
+        return rank_supervisor.oom_files(groups, lambda path: path.rstrip("/") in directories | set(files))
+
+    def test_those_of_the_own_group_count(self):
+        top, task = "/sys/fs/cgroup", "/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
+        v2 = ["0::%s\n" % task]
+        self.assertEqual(self.found(v2, top + task + "/memory.events", "/proc/vmstat"),
+                         (top + task + "/memory.events", True))
+        # in a container with groups of its own, and in one that sees the path outside
+        for path in ("/", "/docker/0a1b"):
+            self.assertEqual(self.found(["0::%s\n" % path], top + "/memory.events"), (top + "/memory.events", True))
+        v1 = ["3:cpu:/\n", "4:memory:/slurm/uid_5/job_7\n", "0::/\n"]
+        own = top + "/memory/slurm/uid_5/job_7/memory.oom_control"
+        self.assertEqual(self.found(v1, own, top + "/memory/memory.oom_control"), (own, True))
+        in_container = self.found(v1, top + "/memory/memory.oom_control")
+        self.assertEqual(in_container, (top + "/memory/memory.oom_control", True))
+
+    def test_those_of_others_do_not(self):
+        top = "/sys/fs/cgroup"
+        # the memory of the own group is not counted, or there is none: the machine's is left
+        above = self.found(["0::/user.slice/a.scope\n"], top + "/user.slice/memory.events",
+                           top + "/user.slice/a.scope/pids.max")
+        self.assertEqual(above, (top + "/user.slice/memory.events", False))
+        self.assertEqual(self.found(["0::/\n"], "/proc/vmstat"), ("/proc/vmstat", False))
+        for own, code, expected in ((True, 1, True), (False, 1, False), (False, -9, True)):
+            self.assertEqual(rank_supervisor.is_out_of_memory((3, own), (4, own), code), expected)
+        self.assertFalse(rank_supervisor.is_out_of_memory((3, True), (3, True), -9))
+
+
 class Outside(unittest.TestCase):
     """Files that a job has written outside the mounts."""
 

@@ -11,7 +11,8 @@ import unittest
 sys.dont_write_bytecode = True
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
 sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "supervisor"), os.path.join(PROGRAMS, "elastic"),
-                os.path.join(PROGRAMS, "..", "slurm", "nodes")]
+                os.path.join(PROGRAMS, "slurm"), os.path.join(PROGRAMS, "..", "slurm", "nodes")]
+import endings  # noqa: E402
 import job_state as job  # noqa: E402
 import queue_state as queue  # noqa: E402
 import rank_state as rank  # noqa: E402
@@ -31,7 +32,8 @@ def sample(now, exited=False, stopped=0, quiet=0):
 
 class Purity(unittest.TestCase):
     def test_what_decides_knows_no_clock_no_process_and_no_file(self):
-        for module, imports in ((job, ["collections", "signal", "faults"]), (job.faults, []),
+        for module, imports in ((job, ["collections", "signal", "endings", "faults"]), (job.faults, []),
+                                (endings, ["collections"]),
                                 (rank, ["collections", "signal"]), (roster, []), (queue, ["collections"])):
             with open(module.__file__) as file:
                 nodes = list(ast.walk(ast.parse(file.read())))
@@ -200,12 +202,12 @@ OUTCOME = {"started": 2, "exits": [EXIT, EXIT], "hung": [], "lost": [], "silent"
 TERMINATED, ENGINE = [signal.SIGTERM], [job.BY_ENGINE]
 
 
-def attempt(signals=(), code=None, failed=(), changed=False, missing="", waited=0):
-    return job.Attempt(list(signals), code, list(failed), changed, missing, waited)
+def attempt(signals=(), code=None, failed=(), changed=False, missing="", waited=0, returns=None):
+    return job.Attempt(list(signals), code, list(failed), changed, missing, waited, returns)
 
 
-def reaped(now=100, signals=(), code=None, failed=(), pause=2, kept=False, **outcome):
-    return job.Reaped(now, list(signals), code, list(failed), dict(OUTCOME, **outcome), 2, pause, kept)
+def reaped(now=100, signals=(), code=None, failed=(), pause=2, kept=False, returns=None, **outcome):
+    return job.Reaped(now, list(signals), code, list(failed), dict(OUTCOME, **outcome), 2, pause, kept, returns)
 
 
 def present(now, ranks, signals=(), silent=()):
@@ -422,7 +424,7 @@ class Job(unittest.TestCase):
 
     def test_every_state_has_an_end_and_one_way_to_a_start(self):
         states = {state for state, _ in job.RULES}
-        self.assertEqual(states, {job.Running, job.Ending, job.Pausing, job.Regrouping, job.Starting})
+        self.assertEqual(states, {job.Running, job.Ending, job.Pausing, job.Regrouping, job.Starting, job.Undecided})
         starts = [rule for rule in job.RULES if job.RULES[rule] is job.start]
         self.assertEqual(starts, [(job.Starting, job.Tick)])
 
@@ -630,24 +632,122 @@ GONE = queue.MISSING + 1  # rounds
 ANSWERED = queue.Answered()
 
 
+def slurm(meaning, may_return=False, requeues=None, left=30):
+    return endings.Ending(meaning, may_return, requeues, left)
+
+
 class Allocation(unittest.TestCase):
     def test_slurm_is_asked_while_it_may_be_the_reason(self):
-        for allocation, signals, expected in ((job.HELD, [], True), (job.HELD, TERMINATED, True),
-                                              (job.HELD, [job.TIME_LIMIT], False),
-                                              (job.TAKEN, TERMINATED, False), (job.OUTSIDE, TERMINATED, False)):
-            self.assertEqual(job.depends_on_slurm(allocation, signals), expected)
+        for allocation, expected in ((job.HELD, True), (job.UNANSWERED, True), (job.TAKEN, False),
+                                     (job.OUTSIDE, False)):
+            self.assertEqual(job.depends_on_slurm(allocation), expected)
 
     def test_an_allocation_that_is_taken_away_is_the_reason_whatever_asked_first(self):
-        for slurm, reason in (("PREEMPTED", job.PREEMPTED), ("TIMEOUT", job.TIME_LIMIT), ("NODE_FAIL", job.NODE_LOST),
-                              ("CANCELLED", signal.SIGTERM), ("COMPLETING", signal.SIGTERM)):
+        for meaning, reason in ((endings.PREEMPTED, job.PREEMPTED), (endings.PREEMPTING, job.PREEMPTED),
+                                (endings.TIME_LIMIT, job.TIME_LIMIT), (endings.NODE_LOST, job.NODE_LOST),
+                                (endings.OUT_OF_MEMORY, job.MEMORY), (endings.CANCELLED, signal.SIGTERM),
+                                (endings.ENDED, signal.SIGTERM), (endings.WAITS, job.REQUEUED)):
             for signals in ([], TERMINATED):
-                self.assertEqual(job.follow_slurm(slurm, signals), (job.TAKEN, [(job.NOTE_REASON, reason)]))
-        self.assertEqual(job.follow_slurm("REQUEUED", TERMINATED), (job.TAKEN, [(job.LEAVE,)]))
+                self.assertEqual(job.follow_slurm(slurm(meaning), signals), (job.TAKEN, [(job.NOTE_REASON, reason)]))
+        found = job.follow_slurm(slurm(endings.NODE_LOST, requeues=False), TERMINATED)
+        self.assertEqual(found, (job.TAKEN, [(job.NOTE_REASON, job.LOST_FOR_GOOD)]), "within an allocation")
+        for requeues, reason in ((True, job.TO_RETURN), (False, job.NOT_TO_RETURN)):
+            found = job.follow_slurm(slurm(endings.PREEMPTED, requeues=requeues), TERMINATED)
+            self.assertEqual(found, (job.TAKEN, [(job.NOTE_REASON, reason)]))
+
+    def test_every_meaning_has_a_consequence(self):
+        meanings = set(endings.STATES.values()) | set(endings.REASONS.values())
+        meanings -= {endings.GOES_ON, endings.PREEMPTED}
+        self.assertEqual(set(job.REASONS), meanings)
+        reasons = set(job.REASONS.values()) - {signal.SIGTERM}
+        self.assertEqual(reasons | set(job.OF_SLURM), set(job.FAULTS) - {job.BY_ENGINE})
 
     def test_slurm_is_not_asked_again_when_hvdctl_has_requested_the_end(self):
-        for slurm in ("RUNNING", ""):
-            self.assertEqual(job.follow_slurm(slurm, TERMINATED), (job.OUTSIDE, []))
-            self.assertEqual(job.follow_slurm(slurm, []), (job.HELD, []), "a rank has failed")
+        self.assertEqual(job.follow_slurm(slurm(endings.GOES_ON), TERMINATED), (job.OUTSIDE, []))
+        self.assertEqual(job.follow_slurm(slurm(endings.GOES_ON), []), (job.HELD, []), "a rank has failed")
+
+    def test_the_signal_before_the_time_limit_says_enough_unless_a_preemption_has_sent_it(self):
+        for meaning in (endings.GOES_ON, endings.UNKNOWN, endings.TIME_LIMIT):
+            self.assertEqual(job.follow_slurm(slurm(meaning), [job.TIME_LIMIT]), (job.OUTSIDE, []))
+        self.assertEqual(job.follow_slurm(slurm(endings.PREEMPTING, requeues=True), [job.TIME_LIMIT]),
+                         (job.TAKEN, [(job.NOTE_REASON, job.TO_RETURN)]))
+
+    def test_an_answer_that_is_missing_is_not_known_and_asked_for_again(self):
+        unknown = slurm(endings.UNKNOWN)
+        self.assertEqual(job.follow_slurm(unknown, TERMINATED), (job.UNANSWERED, [(job.NOTE_REASON, job.NOT_KNOWN)]))
+        self.assertEqual(job.follow_slurm(unknown, []), (job.HELD, []), "a rank has failed")
+        late = [job.NOT_KNOWN]
+        self.assertEqual(job.follow_slurm(slurm(endings.GOES_ON), late),
+                         (job.OUTSIDE, [(job.NOTE_REASON, signal.SIGTERM)]), "the user has requested it")
+        for meaning, reason in ((endings.PREEMPTED, job.PREEMPTED), (endings.WAITS, job.REQUEUED)):
+            self.assertEqual(job.follow_slurm(slurm(meaning), late), (job.TAKEN, [(job.NOTE_REASON, reason)]))
+
+
+class EndBySlurm(unittest.TestCase):
+    """What follows an attempt that Slurm has ended, by what it says when the attempt begins to end, and at its end."""
+    LIMITS = job.Limits(30, 2, 2, None)
+
+    def follow(self, first, last, *answers, begins=None, ends=None, failed=()):
+        """The state after an attempt and its end, and the actions."""
+        state, actions = job.decide(job.Running(0), attempt(first, failed=failed, returns=begins), self.LIMITS)
+        for observed in (reaped(100, last, code=143, failed=failed, returns=ends),) + answers:
+            state, more = job.decide(state, observed, self.LIMITS)
+            actions = actions + more
+        return state, actions
+
+    def test_what_is_not_known_is_recorded_as_that_and_never_as_stopped(self):
+        state, actions = self.follow([job.NOT_KNOWN], [job.NOT_KNOWN])
+        self.assertEqual((state.stopped, state.result["reason"]), (False, job.faults.END_NOT_KNOWN))
+        self.assertEqual(actions, [(job.END_ATTEMPT, False)])
+        # Slurm may still start it again: then it needs its files
+        self.assertEqual(self.follow([job.NOT_KNOWN], [job.NOT_KNOWN], begins=99)[1], [(job.END_ATTEMPT, True)])
+
+    def test_an_answer_that_comes_later_counts(self):
+        state, actions = self.follow([job.NOT_KNOWN], TERMINATED, begins=99)
+        self.assertEqual((state.stopped, state.result.get("reason"), actions),
+                         (True, None, [(job.END_ATTEMPT, True), (job.CLEAN,)]))
+        state, actions = self.follow([job.NOT_KNOWN], [job.NODE_LOST])
+        self.assertEqual((state.stopped, state.result["reason"]), (False, job.faults.NODE_FAILED))
+        self.assertEqual(self.follow([job.NOT_KNOWN], [job.REQUEUED], begins=99, ends=200)[1],
+                         [(job.END_ATTEMPT, True), (job.LEAVE,)])
+        # ranks had failed before, and would start again in an allocation that is gone
+        state, actions = self.follow([], [job.TO_RETURN], failed=[143])
+        self.assertEqual((state.result["reason"], actions),
+                         (job.faults.PREEMPTED_TO_RETURN, [(job.END_ATTEMPT, True), (job.CLEAN,)]))
+
+    def test_a_job_that_is_queued_again_keeps_its_files_and_has_no_result(self):
+        state, actions = self.follow([job.REQUEUED], [job.REQUEUED], begins=200, ends=200)
+        self.assertEqual(actions, [(job.END_ATTEMPT, True), (job.LEAVE,)])
+        self.assertFalse(job.is_hurried([job.REQUEUED]), "nothing is recorded")
+        # Slurm starts no step again, and the allocation is gone
+        state, actions = self.follow([job.REQUEUED], [job.REQUEUED])
+        self.assertEqual((state.stopped, state.result["reason"], actions),
+                         (False, job.faults.ALLOCATION_REQUEUED, [(job.END_ATTEMPT, False)]))
+
+    def test_a_job_that_is_preempted_waits_for_what_slurm_decides(self):
+        preempted = dict(begins=200, ends=200)
+        state, actions = self.follow([job.TO_RETURN], [job.TO_RETURN], job.Answer(150, [job.TO_RETURN], 200),
+                                     **preempted)
+        self.assertEqual((type(state), actions), (job.Undecided, [(job.END_ATTEMPT, True)]))
+        left = job.Answer(160, [job.REQUEUED, signal.SIGTERM], None)
+        state, actions = self.follow([job.TO_RETURN], [job.TO_RETURN], left, **preempted)
+        self.assertEqual(actions, [(job.END_ATTEMPT, True), (job.LEAVE,)])
+        # it is not started again, or Slurm says nothing for too long
+        for last in (job.Answer(160, [job.TO_RETURN], None), job.Answer(201, [job.TO_RETURN], 300)):
+            state, actions = self.follow([job.TO_RETURN], [job.TO_RETURN], last, **preempted)
+            self.assertEqual((state.stopped, state.result["reason"], actions),
+                             (False, job.faults.PREEMPTED_TO_RETURN, [(job.END_ATTEMPT, True), (job.CLEAN,)]))
+        # Slurm is silent, and kills this program soon: it may still start the job again, which needs its files
+        state, actions = self.follow([job.TO_RETURN], [job.TO_RETURN], job.Answer(160, [job.NOT_KNOWN], None),
+                                     **preempted)
+        self.assertEqual((state.result["reason"], actions), (job.faults.PREEMPTED_TO_RETURN, [(job.END_ATTEMPT, True)]))
+
+    def test_ranks_have_the_time_that_slurm_gives(self):
+        limits = job.Limits(30, 2, 0, None)
+        for signals in ([job.TO_RETURN], [job.NOT_KNOWN], [job.REQUEUED], [job.NODE_LOST], TERMINATED):
+            self.assertEqual(job.grace_period(signals, False, limits, 17), 17)
+            self.assertEqual(job.grace_period(signals + TERMINATED, False, limits, 17), 0)
+        self.assertEqual(job.grace_period([job.PREEMPTED], False, limits), 2, "the cluster's queue")
 
 
 class Queue(unittest.TestCase):

@@ -34,7 +34,7 @@ fn login() -> Machine {
 
 fn variables(machine: &Machine) -> String {
     format!(
-        "run_dir='{}' which=h-1@a name=big remove=1\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
+        "run_dir='{}' which=h-1@a name=big remove=1 limit=5\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
         machine.path("run").display()
     )
 }
@@ -89,6 +89,29 @@ fn a_job_is_what_slurm_says_until_it_has_left_the_queue() {
 }
 
 #[test]
+fn a_job_is_listed_as_its_state_in_slurm_means() {
+    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/programs/slurm");
+    let print = "import endings\nfor state, means in endings.STATES.items(): print(state + '|' + means)";
+    let done = Command::new("python3").args(["-B", "-c", print]).current_dir(programs).output().unwrap();
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert!(table.lines().count() > 20, "{table}");
+    let machine = login();
+    fs::write(machine.path("run/h-1/job"), "7\n").unwrap();
+    for line in table.lines().chain(["COMPLETING|goes on"]) {
+        let (state, means) = line.split_once('|').unwrap();
+        queue(&machine, &format!("7|{state}|None|1|2|1:00|big.h-1@a"));
+        let is = match (means, state) {
+            ("in the queue", _) | (_, "CONFIGURING") => "queued",
+            ("goes on", _) => "running",
+            _ => "exited",
+        };
+        let found = listed(&machine);
+        assert!(found.starts_with(&format!("h-1@a {is} 7|{state}")), "{line}: {found}");
+        let _ = fs::remove_file(machine.path("run/h-1/ended"));
+    }
+}
+
+#[test]
 fn a_waiting_job_leaves_the_queue_and_a_running_one_is_asked_to_end() {
     let machine = login();
     let cancelled = || fs::read_to_string(machine.path("scancel")).unwrap_or_default();
@@ -131,6 +154,102 @@ fn what_slurm_refuses_is_known_before_anything_is_sent() {
     machine
         .stub("sbatch", "case $1 in --version) echo slurm 24.11.1; exit ;; esac; echo 'invalid partition' >&2; exit 1");
     assert_eq!(machine.fails(CHECK, &variables(&machine)), "invalid partition\n");
+}
+
+/// Lets the next commands run within an allocation, where `srun` starts a step with this program as its main process.
+fn within_an_allocation(machine: &Machine, main: &str) -> String {
+    fs::write(machine.path("run/h-1/main"), format!("{main}\n")).unwrap();
+    machine.stub("scontrol", "echo n1");
+    // the last three arguments are the command
+    machine.stub("srun", "while [ $# -gt 4 ]; do shift; done; SLURM_JOB_ID=7 SLURM_STEP_ID=3 \"$@\"");
+    let environment = "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=2";
+    format!("{}\n{environment}; export SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_TASKS_PER_NODE", variables(machine))
+}
+
+#[test]
+fn a_step_that_has_ended_before_slurm_lists_it_was_started() {
+    for main in ["true", "echo 'no such module'; exit 1"] {
+        let machine = login();
+        machine.prints(SUBMIT, &within_an_allocation(&machine, main));
+        assert_eq!(fs::read_to_string(machine.path("run/h-1/job")).unwrap(), "7.3\n");
+        // what it has not recorded has failed, and the reason is in its output
+        assert_eq!(listed(&machine), "h-1@a exited 7.3|FAILED");
+    }
+    // it was started after the queue was read
+    let machine = login();
+    machine.prints(SUBMIT, &within_an_allocation(&machine, "true"));
+    machine.stub("squeue", "case $* in *--steps=7.3*) echo '|7.3|' ;; esac");
+    assert_eq!(listed(&machine), "h-1@a running 7.3|RUNNING");
+    machine.stub(
+        "squeue",
+        "case $* in *--steps=7.3*) echo 'slurm_load_jobs error: Unable to contact' >&2; exit 1 ;; esac",
+    );
+    assert_eq!(listed(&machine), "h-1@a running 7.3|UNKNOWN");
+}
+
+#[test]
+fn a_step_that_is_not_started_has_the_reason_of_slurm() {
+    let machine = login();
+    let variables = within_an_allocation(&machine, "true");
+    machine.stub("srun", "echo 'srun: error: Unable to create step' >&2; exit 1");
+    assert_eq!(machine.fails(SUBMIT, &variables), "srun: error: Unable to create step\n");
+    machine.stub("srun", "echo 'srun: Job 7 step creation temporarily disabled' >&2; exec sleep 30");
+    let complaint = machine.fails(SUBMIT, &variables);
+    assert!(
+        complaint.starts_with("Slurm has not started the step of the job on n1 within 5 s: srun: Job 7"),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn a_reason_that_comes_late_is_not_lost() {
+    let machine = login();
+    fs::write(machine.path("run/h-1/job"), "7\n").unwrap();
+    fs::write(machine.path("shown"), "slurm_load_jobs error: Invalid job id specified\n").unwrap();
+    // accounting does not answer, or has not heard of its end
+    for late in ["echo 'sacct: error: slurmdbd: Connection refused' >&2; exit 1", "echo RUNNING", "echo", ":"] {
+        machine.stub("sacct", late);
+        assert_eq!(listed(&machine), "h-1@a exited 7|gone");
+        assert!(!machine.path("run/h-1/ended").exists(), "{late}");
+    }
+    machine.stub("sacct", "echo 'CANCELLED by 1000'");
+    assert_eq!(listed(&machine), "h-1@a exited 7|CANCELLED");
+    machine.stub("sacct", "echo TIMEOUT");
+    assert_eq!(listed(&machine), "h-1@a exited 7|CANCELLED", "it is not asked again");
+    // there is none, the job has said it, or an hour has passed
+    let forget = || fs::remove_file(machine.path("run/h-1/ended")).unwrap();
+    forget();
+    machine.stub("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1");
+    assert_eq!(listed(&machine), "h-1@a exited 7|gone");
+    forget();
+    machine.stub("sacct", "echo RUNNING");
+    fs::write(machine.path("run/h-1/done"), "").unwrap();
+    assert_eq!(listed(&machine), "h-1@a exited 7|gone");
+    forget();
+    fs::remove_file(machine.path("run/h-1/done")).unwrap();
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(4000);
+    fs::File::open(machine.path("run/h-1/gone")).unwrap().set_modified(long_ago).unwrap();
+    assert_eq!(listed(&machine), "h-1@a exited 7|gone");
+    assert!(machine.path("run/h-1/ended").exists());
+}
+
+#[test]
+fn the_end_of_a_job_is_awaited_as_long_as_the_command_has_time() {
+    let machine = login();
+    machine.stub("scancel", ":");
+    queue(&machine, "7|COMPLETING|None|1|2|1:00|big.h-1@a");
+    let complaint = machine.fails(END, &variables(&machine));
+    assert_eq!(complaint, "Slurm has not ended the job within 5 s: its job 7 is still COMPLETING\n");
+    // slurmctld is started again meanwhile
+    fs::write(machine.path("queue.down"), "").unwrap();
+    let down = always(machine.path("queue.down").to_str().unwrap());
+    let queued = always(machine.path("queue").to_str().unwrap());
+    machine.stub("squeue", &format!("[ ! -e {down} ] || {{ rm {down}; echo away >&2; exit 1; }}; cat {queued}"));
+    fs::write(machine.path("queue"), "").unwrap();
+    fs::write(machine.path("run/h-1/job"), "7\n").unwrap();
+    fs::write(machine.path("shown"), "JobId=7 JobState=CANCELLED Reason=None\n").unwrap();
+    machine.prints(END, &variables(&machine));
+    assert!(!machine.path("run/h-1").exists());
 }
 
 const KEY: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/key.sh"];

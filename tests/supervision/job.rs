@@ -255,6 +255,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         stall_warning: spec.stall_warning,
         isolated_after: spec.isolated_after,
         sample: spec.sample,
+        earlier: Vec::new(),
         image: None,
         variables: Vec::new(),
         version: None,

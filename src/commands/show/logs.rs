@@ -79,7 +79,10 @@ pub async fn logs(options: &Logs, context: &Context) -> Result<Outcome, Error> {
     let job = jobs.find_readable(Some(&id), Newest::Program)?;
     if let Some(wait) = job.wait(jobs.now) {
         events.note(wait);
-        return Ok(ended());
+        // one that is in the queue again has lines of before
+        if job.record.as_ref().is_none_or(|record| record.waits_for_nodes()) {
+            return Ok(ended());
+        }
     }
     if let Some(rank) = options.rank.iter().find(|rank| **rank >= job.ranks) {
         return Err(Error::usage(

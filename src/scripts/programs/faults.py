@@ -10,6 +10,12 @@ CONTAINER_STOPPED = fault("container_stopped")
 CONTAINER_REMOVED = fault("container_removed")
 TIME_LIMIT = fault("time_limit")
 PREEMPTED = fault("preempted")
+# where jobs that are preempted are started again, and where they are not
+PREEMPTED_TO_RETURN, PREEMPTED_FOR_GOOD = fault("preempted", requeues=True), fault("preempted", requeues=False)
+ALLOCATION_REQUEUED = fault("allocation_requeued")
+NODE_FAILED_IN_ALLOCATION = fault("node_failed", requeues=False)  # of the user's, where Slurm starts nothing again
+END_NOT_KNOWN = fault("end_not_known")
+OUT_OF_MEMORY = fault("out_of_memory")
 NODE_FAILED = fault("node_failed")
 NODES_NOT_STARTED = fault("nodes_not_started")
 CANCELLED_IN_QUEUE = fault("cancelled_in_queue")

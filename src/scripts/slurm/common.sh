@@ -36,9 +36,17 @@ find_job() { # ID QUEUE
     ask_job "$number"
   fi
 }
+# `is_late` is set if the reason of one that is gone may still come
 ask_job() { # NUMBER
+  is_late=
   case $1 in *.*)
-    now=gone
+    # Slurm keeps nothing of a step that has ended
+    shown=$(squeue --all --noheader --steps="$1" --format='|%i|' 2>&1)
+    case $shown in
+    *"|$1|"*) now=RUNNING ;;
+    '' | *'nvalid job id'*) if [ -e "$directory/done" ]; then now=gone; else now=FAILED; fi ;;
+    *) now=UNKNOWN ;;
+    esac
     return
     ;;
   esac
@@ -46,12 +54,24 @@ ask_job() { # NUMBER
   now=$(printf '%s\n' "$shown" | sed -n 's/.* JobState=\([A-Z_]*\).*/\1/p' | head -n 1)
   [ -z "$now" ] || return 0
   case $shown in
-  # it forgets them after some minutes. Accounting may be off, or late. `CANCELLED by 1000`
-  *'nvalid job id'*) now=$(sacct --noheader --allocations --parsable2 --jobs="$1" --format=State 2>/dev/null | head -n 1) ;;
+  # it forgets them after some minutes. Accounting may be off, late, or not answer. `CANCELLED by 1000`
+  *'nvalid job id'*)
+    now=$(sacct --noheader --allocations --parsable2 --jobs="$1" --format=State 2>&1 | head -n 1)
+    case $now in *disabled* | *'not found'*) now=gone ;; *) now=${now%% *} ;; esac
+    [ "$now" = gone ] || { has_ended "$now" && [ -n "$now" ]; } || is_late=1 now=gone
+    ;;
   *) now=UNKNOWN ;;
   esac
-  now=${now%% *}
-  case $now in PENDING | RUNNING | '') now=gone ;; esac
+}
+# keeps how a job has ended, so that Slurm is not asked again. The reason of one that is gone is asked for an hour long, unless the job has
+# recorded it itself
+note_end() { # STATE
+  [ ! -e "$directory/ended" ] || return 0
+  if [ "$1" = gone ] && [ -n "$is_late" ] && [ ! -e "$directory/done" ]; then
+    [ -e "$directory/gone" ] || : >"$directory/gone"
+    [ -n "$(find "$directory/gone" -mmin +60)" ] || return 0
+  fi
+  printf '%s\n' "$1" >"$directory/ended"
 }
 # tests whether a job has ended, by its state
 has_ended() { # STATE

@@ -1,20 +1,25 @@
 # Ends the job of a process at once, and waits until it has left the queue; there may be none. Appended to process/common.sh and
-# slurm/common.sh. Variables: run_dir, which (its name or id), remove (whether the process is also removed).
+# slurm/common.sh. Variables: run_dir, which (its name or id), remove (whether the process is also removed), limit (seconds).
 find_process "$which" || exit 0
-tries=0
+tries=0 until=$(($(date +%s) + limit))
 while [ ! -e "$directory/done" ]; do
-  all=$(queue) || exit
-  find_job "$id" "$all"
-  ! has_ended "$now" || break
-  if [ "$((tries % 20))" = 0 ]; then
-    case $number in
-    *.*) signal_step KILL ;;
-    *) scancel "$number" || exit ;;
-    esac
+  # slurmctld may be starting again
+  if all=$(queue 2>&1); then
+    find_job "$id" "$all"
+    ! has_ended "$now" || break
+    said="its job $number is still ${now:-there}"
+    if [ "$((tries % 20))" = 0 ]; then
+      case $number in
+      *.*) signal_step KILL ;;
+      *) scancel "$number" || exit ;;
+      esac
+    fi
+  else
+    said=$all
   fi
   tries=$((tries + 1))
-  [ "$tries" -lt 100 ] || {
-    echo "Slurm has not ended its job $number" >&2
+  [ "$(date +%s)" -lt "$until" ] || {
+    echo "Slurm has not ended the job within $limit s: $said" >&2
     exit 1
   }
   sleep 0.5

@@ -11,7 +11,7 @@ for file in "$run_dir"/*/labels; do
     is=created said=-
   elif has_ended "$now"; then
     is=exited said="$number|$now"
-    [ -e "$directory/ended" ] || printf '%s\n' "$now" >"$directory/ended"
+    note_end "$now"
   else
     case $now in
     PENDING | CONFIGURING | REQUEUED | REQUEUE_HOLD | REQUEUE_FED | SPECIAL_EXIT | RESV_DEL_HOLD) is=queued ;;

@@ -1,8 +1,8 @@
 # Submits a process that was created to Slurm, and prints the number of the job. Appended to process/common.sh and slurm/common.sh.
-# Variables: run_dir, which (its name or id), options (a line of sh that sets the arguments), name.
+# Variables: run_dir, which (its name or id), options (a line of sh that sets the arguments), name, limit (seconds).
 must_find "$which"
 eval "$options"
-rm -f "$directory/done" "$directory/ended"
+rm -f "$directory/done" "$directory/ended" "$directory/gone" "$directory/job"
 if [ -n "${SLURM_JOB_ID:-}" ]; then
   # within an allocation: a step on its first node, which outlives this login
   first=$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}" | head -n 1)
@@ -13,26 +13,29 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
     case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
   done
+  # shellcheck disable=SC2016 # the variables of the step
   setsid srun --nodes=1 --ntasks=1 --nodelist="$first" --overlap --mpi=none --job-name="$name.$id" --output="$directory/output" \
-    --open-mode=append --chdir="$directory" --export=ALL sh "$directory/main" "$directory" </dev/null >/dev/null 2>"$directory/refused" &
+    --open-mode=append --chdir="$directory" --export=ALL \
+    sh -c 'printf "%s.%s\n" "$SLURM_JOB_ID" "$SLURM_STEP_ID" >"$0/job.new" && mv "$0/job.new" "$0/job" && exec sh "$0/main" "$0"' "$directory" \
+    </dev/null >/dev/null 2>"$directory/refused" &
   step=$!
-  tries=0
-  while all=$(queue) || exit; do
-    find_job "$id" "$all"
-    [ -z "$line" ] || break
-    kill -0 "$step" 2>/dev/null || [ -e "$directory/done" ] || {
-      cat "$directory/refused" >&2
+  # it says itself that it has started, and may have ended by then; what failed in it is in its output. A file of another node is seen late
+  # on a network file system
+  late=0 until=$(($(date +%s) + limit))
+  until [ -s "$directory/job" ]; do
+    ls "$directory" >/dev/null
+    kill -0 "$step" 2>/dev/null || late=$((late + 1))
+    [ "$late" -lt 20 ] || {
+      cat "$directory/refused" "$directory/output" 2>/dev/null >&2
       exit 1
     }
-    tries=$((tries + 1))
-    [ "$tries" -lt 150 ] || {
-      echo "Slurm has not started the step of the job on $first within 30 s: $(cat "$directory/refused")" >&2
+    [ "$(date +%s)" -lt "$until" ] || {
+      echo "Slurm has not started the step of the job on $first within $limit s: $(cat "$directory/refused")" >&2
       kill "$step" 2>/dev/null
       exit 1
     }
     sleep 0.2
   done
-  printf '%s\n' "${number:-$SLURM_JOB_ID.0}" >"$directory/job"
   exit 0
 fi
 number=$(sbatch --parsable "$@" --job-name="$name.$id" --output="$directory/output" --open-mode=append --chdir="$directory" \

@@ -14,9 +14,11 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 os.environ["HVDCTL_NODE"] = ""  # this runs on the first node, whatever nodes an earlier allocation had (here.py)
+import endings  # noqa: E402
 import faults  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
@@ -30,10 +32,16 @@ OF_STEP = {"HVDCTL_NODE", "SLURMD_NODENAME", "SLURM_PROCID", "SLURM_LOCALID", "S
            "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
 OF_JOB = re.compile("SLURM_(JOB.*|CONF|CLUSTER_NAME|CPU_BIND)$")  # variables that do not ask for anything
 OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
+OPEN = (faults.END_NOT_KNOWN, faults.PREEMPTED, faults.PREEMPTED_TO_RETURN)
 PLACED = {"is_placed": True}  # record/mod.rs
+LOGS = ("log", "samples")
+# what ranks leave that has ended with them, or may be secret
+OF_RANKS = ("states", "env.json", "inherited.json", "inherited.json.new", "world.json")
 SUPERVISOR = os.path.join(PROGRAMS, "job_supervisor.py")
 SIOCGIFADDR = 0x8915  # asks for the address of an interface
 LIMIT = 60  # seconds for Slurm to start a program on every node
+KILL_WAIT = 30  # seconds: that of Slurm if its configuration says nothing (slurm.conf(5))
+LEAST_PAUSE = 5  # seconds between two questions to Slurm whether it preempts the job
 
 
 class NotShared(RuntimeError):
@@ -146,40 +154,41 @@ def can_load(kind, nodes):
         return False
 
 
-def state():
-    """The state of this job, by Slurm; empty if it does not answer. While Slurm ends it, that is COMPLETING, and other
-    fields say why."""
-    shown = ask(["scontrol", "show", "job", "--oneliner", os.environ.get("SLURM_JOB_ID", "")])
-    fields = dict(word.split("=", 1) for word in shown.split() if "=" in word)
-    nodes = ask(["sinfo", "--noheader", "--nodes=" + os.environ.get("SLURM_JOB_NODELIST", ""), "--format=%T"])
-    return state_of(fields, nodes.split(), restarts())
-
-
 def ask(argv):
-    """What a program of Slurm prints; nothing if it fails."""
+    """What a program of Slurm prints, with times in seconds since the epoch; nothing if it fails."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        ran = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5)
+        ran = subprocess.run(argv, env=dict(os.environ, SLURM_TIME_FORMAT="%s"), stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, timeout=5)
         return ran.stdout.decode(errors="replace")
     return ""
 
 
-def state_of(fields, nodes, restarted):
-    """The state of a job by its fields, the states of its nodes, and the number of its restarts when this program
-    began."""
-    now = fields.get("JobState", "")
-    if fields.get("Restarts", restarted) != restarted:
-        return "REQUEUED"
-    # it may have some time left
-    if fields.get("PreemptTime", "None") not in ("None", "N/A"):
-        return "PREEMPTED"
-    # an asterisk: it does not respond
-    is_lost = now == "COMPLETING" and any(node.startswith("down") or node.endswith("*") for node in nodes)
-    return "NODE_FAIL" if is_lost else now
+def fields_of(what, name):
+    """What Slurm shows of a job or a partition, by the names of the fields; nothing if it does not answer."""
+    return fields(ask(["scontrol", "show", what, "--oneliner", name]))
 
 
-def restarts():
-    """How often Slurm has started this job again, as text."""
-    return os.environ.get("SLURM_RESTART_COUNT", "0")
+def fields(shown):
+    return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
+
+def ending(begun):
+    """What Slurm does to this job, as far as it answers (endings.py). `begun`: as in launch.json."""
+    job = fields_of("job", os.environ.get("SLURM_JOB_ID", ""))
+    is_preempted = endings.meaning(job, begun.restarts) in (endings.PREEMPTING, endings.PREEMPTED)
+    partition = fields_of("partition", job.get("Partition", "")) if is_preempted else {}
+    return endings.ending(job, begun, partition, time.time())
+
+
+def begun(config, job, is_step):
+    """What is known of this job when it begins, for launch.json: the fields of endings.Begun. `job`: its fields."""
+    # of a batch job it is exact. A shell within an allocation may have none
+    counted = job.get("Restarts") if is_step else os.environ.get("SLURM_RESTART_COUNT", "0")
+    wait, by_partition = endings.number(config.get("KillWait")), config.get("PreemptType") == "preempt/partition_prio"
+    partition = fields_of("partition", job.get("Partition", "")) if by_partition else {}
+    grace = endings.number(partition.get("GraceTime")) if partition.get("PreemptMode", "OFF") != "OFF" else None
+    return {"restarts": endings.number(counted), "is_step": is_step, "kill_wait": KILL_WAIT if wait is None else wait,
+            "by_partition": by_partition, "looks": max(grace // 4, LEAST_PAUSE) if grace else None}
 
 
 def hostnames(text):
@@ -196,28 +205,82 @@ def resources(shown, expand=hostnames):
     return {node: re.sub(r"\([^)]*\)", "", gres) or "none" for nodes, gres in listed for node in expand(nodes)}
 
 
+def node_directory(node):
+    return os.path.join(PROGRAMS, "nodes", node)
+
+
+def remove_of_ranks(directory, kept=()):
+    """Removes what ranks of an earlier allocation have left in the directory of a node, but for its log."""
+    for name in os.listdir(directory):
+        if (name in OF_RANKS or name.startswith("idle.")) and name not in kept:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(directory, name))
+
+
+def forget_ranks():
+    """Removes the marks that ranks have started, on all nodes: those of the next allocation have not."""
+    nodes = os.path.join(PROGRAMS, "nodes")
+    others = [node_directory(node) for node in os.listdir(nodes)] if os.path.isdir(nodes) else []
+    for directory in [PROGRAMS] + others:
+        with contextlib.suppress(OSError):
+            remove_of_ranks(directory, ("env.json",))
+
+
+def move_logs(before, first):
+    """Lets the log of each node have the node's name when another one is the first of the allocation, whose log is in
+    the job's directory itself. Programs that follow a log follow it to its new place."""
+    own, new = node_directory(before), node_directory(first)
+    os.makedirs(own, 0o700, exist_ok=True)
+    for name in LOGS:
+        in_job = os.path.join(PROGRAMS, name)
+        # one of the two may have been done before this was cut off
+        for path, to in ((in_job, os.path.join(own, name)), (os.path.join(new, name), in_job)):
+            if os.path.exists(path) and not os.path.exists(to):
+                os.rename(path, to)
+
+
+def prepare_again(record, nodes):
+    """Prepares the job's directory for other nodes than those of an allocation before this one (--requeue). Returns the
+    nodes that only earlier allocations had."""
+    if not record["slurm"]["is_placed"]:
+        return []
+    before = [share["node"] for share in record["placement"]["shares"]]
+    if before[0] != nodes[0]:
+        move_logs(before[0], nodes[0])
+    earlier = [node for node in record.get("earlier", []) + before if node not in nodes]
+    for node in earlier:
+        os.makedirs(node_directory(node), 0o700, exist_ok=True)
+        remove_of_ranks(node_directory(node))
+    remove_of_ranks(PROGRAMS, ("env.json",))
+    return list(dict.fromkeys(earlier))
+
+
 def prepare_node(share, is_first, placed, record):
-    """Writes what a node has of its own. Its log may be there from an allocation before this one (--requeue)."""
-    own = os.path.join(PROGRAMS, "nodes", share["node"])
+    """Writes what a node has of its own. Its log may be there from an allocation before this one."""
+    own = PROGRAMS if is_first else node_directory(share["node"])
     if is_first:
-        with contextlib.suppress(FileNotFoundError):
-            with open(os.path.join(own, "log"), "rb") as log, open(os.path.join(PROGRAMS, "log"), "ab") as first:
-                shutil.copyfileobj(log, first)
-            shutil.rmtree(own)
-        own = PROGRAMS
+        shutil.rmtree(node_directory(share["node"]), ignore_errors=True)
     else:
         os.makedirs(own, 0o700, exist_ok=True)
+        remove_of_ranks(own)
         for name in OWN[1:]:
             shutil.copy(os.path.join(PROGRAMS, name), own)
         own_record = dict(record, ranks=share["ranks"], placement={"shares": placed}, slurm=PLACED)
         files.write_json(os.path.join(own, "job.json"), own_record)
-        for name in ["log"] + ["samples"] * bool(record.get("sample")):
-            os.close(os.open(os.path.join(own, name), os.O_WRONLY | os.O_CREAT, 0o600))
-    files.remove(os.path.join(own, "states"))
+    for name in ["log"] + ["samples"] * bool(record.get("sample")):
+        os.close(os.open(os.path.join(own, name), os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def note_requeue(before, placed):
+    """Logs that Slurm has started the job again, where a program that follows the job sees it (record/restart.rs)."""
+    own = PROGRAMS if before == placed[0]["node"] else node_directory(before)
+    shares = [{"node": share["node"], "ranks": share["ranks"]} for share in placed]
+    frames.Log(own).write(b"r", [json.dumps({"requeued": shares}).encode()])
 
 
 def prepare(ranks):
-    """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher."""
+    """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher, and the
+    settings of Slurm."""
     nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
     # in a step within an allocation, slurm/submit.sh has passed on those of that
     tasks = os.environ.pop("HVDCTL_TASKS", "")
@@ -229,11 +292,14 @@ def prepare(ranks):
         counts = [int(gpus)] * len(nodes)
     placed = shares(nodes, counts, ranks)
     record = json.loads(files.read("job.json").decode())
+    before = record["placement"]["shares"][0]["node"] if record["slurm"]["is_placed"] else None
+    earlier = prepare_again(record, [share["node"] for share in placed])
     # before anything runs on the other nodes
     for share in placed:
         prepare_node(share, share is placed[0], placed, record)
     found = addresses(nodes)
-    given = resources(ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]]))
+    shown = ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]])
+    given = resources(shown)
     files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes))
     files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed))
     hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]
@@ -241,10 +307,15 @@ def prepare(ranks):
     for part in launch["launcher"]:
         if isinstance(part, dict) and "interface" in part:
             part["interface"]["shared"] = interface(hosts[0]["address"])
+    config = configuration()
+    launch["slurm"] = begun(config, fields(shown), bool(tasks))
     files.write_json("launch.json", launch)
     # after the directories: what reads it finds all logs
-    files.write_json("job.json", dict(record, ranks=placed[0]["ranks"], placement={"shares": placed}, slurm=PLACED))
-    return launch
+    record.update(ranks=placed[0]["ranks"], placement={"shares": placed}, slurm=PLACED)
+    files.write_json("job.json", dict(record, earlier=earlier) if earlier else record)
+    if before:
+        note_requeue(before, placed)
+    return launch, config
 
 
 def declared():
@@ -252,6 +323,20 @@ def declared():
     with contextlib.suppress(FileNotFoundError):
         return json.loads(files.read("env.json").decode())
     return {}
+
+
+def has_ended():
+    """Returns whether the job has a result. It is not final if Slurm had not said why the job was asked to end, or what
+    becomes of one that it preempts: that it has started the job again is its answer."""
+    path = os.path.join(PROGRAMS, result.NAME)
+    if not os.path.exists(path):
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        is_open = json.loads(files.read(result.NAME).decode()).get("reason") in OPEN
+        if is_open and "SLURM_RESTART_COUNT" in os.environ and os.path.exists(os.path.join(PROGRAMS, "env.json")):
+            os.unlink(path)
+            return False
+    return True
 
 
 def note_end():
@@ -273,16 +358,15 @@ def main():
         print("hvdctl-address %s %s" % (os.environ["SLURMD_NODENAME"], address(sys.argv[2], sys.argv[3:])))
         return
     ranks = int(sys.argv[1])
-    if os.path.exists(os.path.join(PROGRAMS, result.NAME)):
-        # it has ended, and only Slurm has started it again
+    if has_ended():
+        # only Slurm has started it again
         return note_end()
     try:
-        launch = prepare(ranks)
+        launch, config = prepare(ranks)
     except Exception as error:
         report(ranks, error)
         note_end()
         raise
-    config = configuration()
     if re.search("affinity|cgroup", config.get("TaskPlugin", "")):
         # a step of one process would get one core
         os.environ["SLURM_CPU_BIND"] = "none"

@@ -8,14 +8,15 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import endings  # noqa: E402
 import faults  # noqa: E402
 import files  # noqa: E402
 import result  # noqa: E402
 from here import PROGRAMS  # noqa: E402
 
 PAUSE = 0.1  # seconds
-ENDS = {"TIMEOUT": faults.TIME_LIMIT, "DEADLINE": faults.TIME_LIMIT, "NODE_FAIL": faults.NODE_FAILED,
-        "BOOT_FAIL": faults.NODES_NOT_STARTED}
+ENDS = {endings.TIME_LIMIT: faults.TIME_LIMIT, endings.NODE_LOST: faults.NODE_FAILED,
+        endings.NOT_STARTED: faults.NODES_NOT_STARTED}
 asked = []
 
 
@@ -34,7 +35,8 @@ def ending(allocation):
     whether its end was requested."""
     if allocation is None:
         return faults.ENDED_IN_QUEUE, True
-    fault = faults.not_allocated(allocation["why"]) if allocation["why"] else ENDS.get(allocation["end"])
+    means = endings.STATES.get(allocation["end"])
+    fault = faults.not_allocated(allocation["why"]) if allocation["why"] else ENDS.get(means)
     return fault or faults.CANCELLED_IN_QUEUE, not fault
 
 

@@ -5,22 +5,30 @@ here."""
 import collections
 import signal
 
+import endings
 import faults
 
 BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
 TIME_LIMIT = signal.SIGUSR2  # what Slurm sends some time before the end of the allocation (schedule/slurm)
-# in the place of the signal with which Slurm takes the allocation away
-PREEMPTED, NODE_LOST = signal.SIGRTMIN, signal.SIGRTMIN + 1
+# in the place of the signal with which Slurm takes the allocation away: why it does, if it has said so
+(PREEMPTED, TO_RETURN, NOT_TO_RETURN, NODE_LOST, LOST_FOR_GOOD, MEMORY, REQUEUED,
+ NOT_KNOWN) = range(signal.SIGRTMIN, signal.SIGRTMIN + 8)
 FAULTS = {BY_ENGINE: faults.CONTAINER_STOPPED, TIME_LIMIT: faults.TIME_LIMIT, PREEMPTED: faults.PREEMPTED,
-          NODE_LOST: faults.NODE_FAILED}
+          TO_RETURN: faults.PREEMPTED_TO_RETURN, NOT_TO_RETURN: faults.PREEMPTED_FOR_GOOD,
+          NODE_LOST: faults.NODE_FAILED, LOST_FOR_GOOD: faults.NODE_FAILED_IN_ALLOCATION,
+          MEMORY: faults.OUT_OF_MEMORY, REQUEUED: faults.ALLOCATION_REQUEUED,
+          NOT_KNOWN: faults.END_NOT_KNOWN}
+OF_SLURM = (PREEMPTED, TO_RETURN, NOT_TO_RETURN, NODE_LOST, LOST_FOR_GOOD, MEMORY, REQUEUED, NOT_KNOWN)
 
 # The hold of Slurm on the nodes of a job.
 OUTSIDE = "outside"  # no allocation, or one whose end hvdctl itself has requested
 HELD = "held"  # an allocation
+UNANSWERED = "unanswered"  # an allocation; the job was asked to end, and Slurm has not said why
 TAKEN = "taken"  # an allocation that Slurm takes away
-# what Slurm says of a job whose allocation it takes away; it also completes one that was cancelled
-REASONS = {"PREEMPTED": PREEMPTED, "TIMEOUT": TIME_LIMIT, "NODE_FAIL": NODE_LOST, "CANCELLED": signal.SIGTERM,
-           "COMPLETING": signal.SIGTERM}
+# why Slurm takes the allocation away, by its answer (endings.py). What the user or the site has cancelled is a request
+REASONS = {endings.TIME_LIMIT: TIME_LIMIT, endings.NODE_LOST: NODE_LOST, endings.NOT_STARTED: NODE_LOST,
+           endings.OUT_OF_MEMORY: MEMORY, endings.WAITS: REQUEUED, endings.CANCELLED: signal.SIGTERM,
+           endings.ENDED: signal.SIGTERM}
 
 # Why an attempt ends.
 EXITED = "exited"  # the launcher has exited
@@ -38,25 +46,30 @@ Elastic = collections.namedtuple("Elastic", "min_ranks timeout")
 
 # The states. `failures`: of attempts so far; `result`: of the last attempt.
 Running = collections.namedtuple("Running", "failures")
-# The rest of the attempt is being ended. `fault`: as in faults.py; `may_restart`: whether there may be another attempt.
-Ending = collections.namedtuple("Ending", "failures why fault changed may_restart")
+# The rest of the attempt is being ended. `fault`: as in faults.py; `may_restart`: whether there may be another attempt;
+# `keeps`: whether it keeps its files, for that or because Slurm may start the job again.
+Ending = collections.namedtuple("Ending", "failures why fault changed may_restart keeps")
 Pausing = collections.namedtuple("Pausing", "failures result until")
 # The nodes of an elastic job are chosen. `waits`: whether there were too few.
 Regrouping = collections.namedtuple("Regrouping", "failures result until waits")
 Starting = collections.namedtuple("Starting", "failures result")
 # `stopped`: whether its end was requested.
 Ended = collections.namedtuple("Ended", "result stopped")
+# Slurm preempts the job, and has not decided whether it starts it again. `until`: when it certainly has.
+Undecided = collections.namedtuple("Undecided", "result until")
 
 # The observations. `signals`: those that requested the end, in order; `code`: the launcher's exit code, None while it
 # runs; `failed`: the exit codes of ranks that failed; `missing`: the fault if ranks have not started in time; `waited`:
-# for how many seconds the ranks that were kept have waited for others.
-Attempt = collections.namedtuple("Attempt", "signals code failed changed missing waited")
+# for how many seconds the ranks that were kept have waited for others; `returns`: until when Slurm may start the job
+# again, so that it keeps its files; None if it does not.
+Attempt = collections.namedtuple("Attempt", "signals code failed changed missing waited returns")
 # The attempt has ended on all nodes. `outcome`: what they reported, with a `reason` (faults.py) if the launcher has
 # ended the job for a reason of its own; `ranks`: how many it had; `pause`: that before another one; `kept`: whether its
-# launcher was to keep the ranks, and may be started again to do that.
-Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause kept")
+# launcher was to keep the ranks, and may be started again to do that; `returns`: as above.
+Reaped = collections.namedtuple("Reaped", "now signals code failed outcome ranks pause kept returns")
 Request = collections.namedtuple("Request", "signals")  # of the end, between two attempts
 Tick = collections.namedtuple("Tick", "now")
+Answer = collections.namedtuple("Answer", "now signals returns")  # of Slurm, about a job that it preempts
 # The nodes that can take part: with how many ranks, and which others do not answer.
 Present = collections.namedtuple("Present", "now signals ranks silent")
 
@@ -80,7 +93,18 @@ def fault_of(signals):
 
 def is_hurried(signals):
     """Whether what requested the end does not wait for long until it kills what is left."""
-    return signals[:1] in ([BY_ENGINE], [PREEMPTED], [NODE_LOST])
+    return signals[:1] == [BY_ENGINE] or signals[:1] != [REQUEUED] and is_of_slurm(signals)
+
+
+def is_of_slurm(signals):
+    """Returns whether Slurm has requested the end first, and neither the user nor the engine."""
+    return bool(signals) and signals[0] in OF_SLURM
+
+
+def is_open(signals):
+    """Returns whether Slurm may still start a job again whose end is recorded: it has not said why it asked for
+    that."""
+    return signals[:1] == [NOT_KNOWN]
 
 
 def is_urgent(signals):
@@ -88,10 +112,13 @@ def is_urgent(signals):
     return len(signals) > 1
 
 
-def grace_period(signals, changed, limits):
-    """The ranks' grace period. They get all of it if none has failed and there is time for it."""
+def grace_period(signals, changed, limits, given=None):
+    """The ranks' grace period. They get all of it if none has failed and there is time for it. `given`: the seconds
+    that they have before Slurm kills them, if it does."""
     if is_urgent(signals):
         return 0
+    if given is not None:
+        return given
     on_request = signals and not is_hurried(signals)
     return limits.grace if on_request or changed else min(limits.grace, limits.after_failure)
 
@@ -143,22 +170,39 @@ def follow(state, observed, limits):
     why, fault = found
     may_restart = bool((limits.elastic or state.failures < limits.restarts) and not observed.signals
                        and why != SHORTAGE)
-    return Ending(state.failures, why, fault, observed.changed, may_restart), [(END_ATTEMPT, may_restart)]
+    keeps = may_restart or observed.returns is not None
+    return Ending(state.failures, why, fault, observed.changed, may_restart, keeps), [(END_ATTEMPT, keeps)]
+
+
+def reason_by_now(state, observed):
+    """Why the attempt has ended, and the fault: Slurm may have said so only since then."""
+    is_of_signal = state.why == REQUESTED or state.fault in FAULTS.values()
+    if observed.signals and is_of_signal or is_of_slurm(observed.signals):
+        fault = fault_of(observed.signals)
+        return FAULT if fault else REQUESTED, fault
+    return state.why, state.fault
 
 
 def conclude(state, observed, limits):
     """Decides what follows an attempt."""
     code = observed.failed[0] if observed.failed else observed.code
     result = dict(observed.outcome, launcher=code)
-    stopped, fault = state.why == REQUESTED, state.fault or result.get("reason")
+    why, fault = reason_by_now(state, observed)
+    stopped, fault = why == REQUESTED, fault or result.get("reason")
     if observed.signals and code == 0 and not state.may_restart and not fault and not succeeded(result, observed.ranks):
         # its ranks were ended together with it: 0 is no exit code of theirs
         fault = fault_of(observed.signals)
         stopped = not fault
-    if stopped or state.why == CHANGED:
+    if stopped or why == CHANGED:
         result["launcher"] = None
     if fault and not stopped:
         result.update(launcher=1, reason=fault)
+    if observed.signals[:1] == [REQUEUED] and observed.returns is not None:
+        return Ended(result, stopped), [(LEAVE,)]
+    if observed.returns is not None and is_of_slurm(observed.signals):
+        return Undecided(result, observed.returns), []
+    if is_of_slurm(observed.signals) or state.keeps and not state.may_restart:
+        return Ended(result, stopped), [(CLEAN,)] if state.keeps and not is_open(observed.signals) else []
     if not state.may_restart:
         return Ended(result, stopped), []
     if succeeded(result, observed.ranks):
@@ -208,6 +252,15 @@ def regroup(state, observed, limits):
     return Ended(result, False), actions + [(CLEAN,)]
 
 
+def await_decision(state, observed, _limits):
+    """Waits until Slurm starts a job again that it preempts, or has ended it."""
+    if observed.signals[:1] == [REQUEUED]:
+        return Ended(state.result, False), [(LEAVE,)]
+    if observed.returns is not None and observed.now <= state.until:
+        return state, []
+    return Ended(state.result, False), [] if is_open(observed.signals) else [(CLEAN,)]
+
+
 def start(state, _observed, _limits):
     return Running(state.failures), [(START,)]
 
@@ -222,22 +275,32 @@ RULES = {
     (Regrouping, Request): stop,
     (Starting, Tick): start,
     (Starting, Request): stop,
+    (Undecided, Answer): await_decision,
 }
 
 
-def depends_on_slurm(allocation, signals):
+def depends_on_slurm(allocation):
     """Returns whether Slurm may be the reason when a job is asked to end, or ranks have failed."""
-    return allocation == HELD and signals[:1] != [TIME_LIMIT]
+    return allocation in (HELD, UNANSWERED)
 
 
-def follow_slurm(slurm, signals):
-    """Returns what an allocation is after Slurm has said in which state its job is, and the actions that this asks for.
-    Slurm itself ends what it has on the nodes of one that it takes away."""
-    if slurm == "REQUEUED":
-        return TAKEN, [(LEAVE,)]
-    if slurm in REASONS:
-        return TAKEN, [(NOTE_REASON, REASONS[slurm])]
-    return OUTSIDE if signals else HELD, []
+def follow_slurm(ending, signals):
+    """Returns what an allocation is after Slurm has answered (endings.Ending), and the actions that this asks for.
+    Slurm itself ends what it has on the nodes of one that it takes away. Its own signal before the time limit says
+    enough, unless a preemption has sent it."""
+    is_limit = signals[:1] == [TIME_LIMIT]
+    if ending.meaning in (endings.PREEMPTING, endings.PREEMPTED):
+        reason = {None: PREEMPTED, True: TO_RETURN, False: NOT_TO_RETURN}[ending.requeues]
+        return TAKEN, [(NOTE_REASON, reason)]
+    if ending.meaning in REASONS and not is_limit:
+        reason = REASONS[ending.meaning]
+        is_final = reason == NODE_LOST and ending.requeues is False
+        return TAKEN, [(NOTE_REASON, LOST_FOR_GOOD if is_final else reason)]
+    if ending.meaning == endings.UNKNOWN and not is_limit:
+        return (UNANSWERED, [(NOTE_REASON, NOT_KNOWN)]) if signals else (HELD, [])
+    # an answer that was missing: the user has requested the end
+    actions = [(NOTE_REASON, signal.SIGTERM)] if signals[:1] == [NOT_KNOWN] else []
+    return OUTSIDE if signals else HELD, actions
 
 
 def decide(state, observed, limits):

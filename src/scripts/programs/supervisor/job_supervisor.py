@@ -23,9 +23,11 @@ import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import allocation  # noqa: E402
+import endings  # noqa: E402
 import faults  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
+import hold  # noqa: E402
 import hosts  # noqa: E402
 import in_place  # noqa: E402
 import job_state  # noqa: E402
@@ -49,25 +51,17 @@ def pause_before(number, first):
     return min(first * 2 ** (number - 1), LONGEST_PAUSE)
 
 
-def deallocated():
-    """The state in which the cluster's queue has ended the allocation (slurm/nodes/agent.py); empty if it has
-    not."""
-    try:
-        return files.read("deallocated").decode(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 class JobSupervisor:
     """A job from its first attempt to its result."""
     allocation = job_state.OUTSIDE
 
     def __init__(self, launch):
         self.launch, self.children = launch, processes.Children()
+        self.hold, self.last_signal = hold.Hold(launch), None
         self.signals = []  # that requested the end of this job, in order
         requests = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE]
         for number in requests + [job_state.TIME_LIMIT] * bool(launch.get("slurm")):
-            signal.signal(number, lambda number, _frame: self.signals.append(number))
+            signal.signal(number, lambda number, _frame: self.take_signal(number))
         if launch.get("slurm") or launch.get("queued"):
             self.allocation = job_state.HELD
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
@@ -76,7 +70,8 @@ class JobSupervisor:
         self.state = job_state.Running(failures=0)
         self.attempt = None  # the current one
         # how often the launcher was started
-        self.starts = 0 if self.allocation == job_state.OUTSIDE else int(allocation.restarts())
+        begun = self.hold.begun
+        self.starts = begun.restarts if begun and begun.restarts and not begun.is_step else 0
         self.attempts = []  # the results of those that failed
         self.outside = []  # files that are outside the mounts
         self.losses = []  # when a launcher that kept the ranks has ended by itself
@@ -105,7 +100,8 @@ class JobSupervisor:
         self.start()
         observe = {job_state.Running: self.observe_attempt, job_state.Ending: self.observe_end,
                    job_state.Pausing: self.observe_pause,
-                   job_state.Regrouping: self.observe_nodes, job_state.Starting: self.observe_requests}
+                   job_state.Regrouping: self.observe_nodes, job_state.Starting: self.observe_requests,
+                   job_state.Undecided: self.observe_decision}
         perform = {job_state.START: self.start, job_state.END_ATTEMPT: self.end_attempt, job_state.CLEAN: self.clean,
                    job_state.RECORD_ATTEMPT: self.record_attempt, job_state.CHOOSE_NODES: self.choose_nodes,
                    job_state.RECORD_CHANGE: self.record_change, job_state.RECORD_LOSS: self.record_loss}
@@ -123,18 +119,40 @@ class JobSupervisor:
                 perform[action](*arguments)
         return self.finish(*self.state)
 
+    def take_signal(self, number):
+        """Notes a signal that requests the end. Slurm sends some twice, which is one request."""
+        now, last = time.monotonic(), self.last_signal
+        self.last_signal = number, now
+        if not (self.hold.begun and last and last[0] == number and now < last[1] + hold.BURST):
+            self.signals.append(number)
+
     def follow_allocation(self):
         """When the job is asked to end, or ranks have failed, finds out whether that is because Slurm takes the
         allocation away."""
-        if not job_state.depends_on_slurm(self.allocation, self.signals):
-            return
-        slurm = allocation.state() if self.launch.get("slurm") else deallocated()
-        self.allocation, actions = job_state.follow_slurm(slurm, self.signals)
-        perform = {job_state.LEAVE: self.leave, job_state.NOTE_REASON: self.note_reason}
-        for action, *arguments in actions:
-            perform[action](*arguments)
+        if self.allocation == job_state.HELD:
+            self.ask_slurm()
+
+    def await_answer(self):
+        """Asks Slurm again for an answer that is missing, as long as there is time."""
+        while job_state.depends_on_slurm(self.allocation) and self.hold.is_awaited(bool(self.signals)):
+            time.sleep(hold.PAUSE)
+            self.ask_slurm()
+
+    def ask_slurm(self):
+        self.allocation, actions = job_state.follow_slurm(self.hold.ask(), self.signals)
+        for _, reason in actions:
+            self.note_reason(reason)
+
+    def returns(self):
+        """Returns until when Slurm may start the job again, by the monotonic clock; None if it does not."""
+        ending = self.hold.ending
+        if not ending or ending.may_return:
+            return self.hold.decides_until() if ending else None
+        is_unknown = ending.meaning == endings.UNKNOWN and self.allocation == job_state.UNANSWERED
+        return time.monotonic() if is_unknown and self.launch["restarts"] and not self.hold.begun.is_step else None
 
     def leave(self):
+        allocation.forget_ranks()
         self.nodes.disconnect_all()
         os._exit(128 + signal.SIGTERM)
 
@@ -158,8 +176,9 @@ class JobSupervisor:
         if self.launch["own_workers"]:
             self.nodes.end_all()
         self.record(outcome, stopped)
-        # a rank that waits in the kernel may keep this container alive; do not wait for it
-        self.log.write(b"d", [b""])
+        if not job_state.is_open(self.signals):
+            # a rank that waits in the kernel may keep this container alive; do not wait for it
+            self.log.write(b"d", [b""])
         self.nodes.disconnect_all()
         return job_state.exit_code(outcome, stopped, self.ranks())
 
@@ -180,15 +199,15 @@ class JobSupervisor:
             self.follow_launcher()
         self.follow_failures()
         self.follow_missing()
-        if self.signals or attempt.launcher.code or attempt.failed:
+        if self.signals or attempt.launcher.code or attempt.failed or self.hold.is_noticed:
             self.follow_allocation()
         missing = ", ".join(attempt.check.missing.values())
         missing = missing and faults.not_started(self.launch["start_timeout"], missing)
         waited = attempt.driver.waited() if attempt.driver else 0
-        if self.allocation == job_state.TAKEN:
-            return job_state.Attempt(self.signals[:], None, [], False, None, 0)
+        if self.allocation in (job_state.TAKEN, job_state.UNANSWERED):
+            return job_state.Attempt(self.signals[:], None, [], False, None, 0, self.returns())
         return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing,
-                                 waited)
+                                 waited, None)
 
     def follow_launcher(self):
         """Waits a moment for the launcher, and checks its ranks and nodes: it would wait forever for ranks that never
@@ -197,6 +216,7 @@ class JobSupervisor:
         if time.monotonic() > self.attempt.connected + min(self.launch["keep_alive"] + 5, RECONNECT):
             self.nodes.connect()
             self.attempt.connected = time.monotonic()
+        self.hold.look()
         # the main process of a container inherits every orphan
         self.children.reap_orphans()
         if self.attempt.launcher.poll() is not None:
@@ -264,8 +284,10 @@ class JobSupervisor:
         """Ends what is left of an attempt. `again`: whether there may be another one."""
         driver = self.attempt.driver
         # the ranks first, while the launcher still runs: its end takes their connections away
-        report = workers.Report()
+        report, given, began = workers.Report(), self.given(), time.monotonic()
         self.reap_everywhere(report, again)
+        if given:
+            self.await_launcher(began + given)
         self.attempt.launcher.end()
         reap.rest()
         self.attempt.launcher.close()
@@ -276,23 +298,50 @@ class JobSupervisor:
         # a node that was lost since the driver assigned its ranks is known to be silent
         self.attempt.outcome = outcome(report, self.roster.assigned, self.launch["node"],
                                        driver.assigned if driver else 0)
-        if self.allocation == job_state.TAKEN:
-            self.attempt.outcome.update(silent=[], silence={})
         error = driver and driver.error()
         if error:
             self.attempt.outcome["reason"] = faults.of_driver(error)
+
+    def given(self):
+        """The seconds that ranks have before Slurm kills them; None if it does not."""
+        is_taken = self.allocation in (job_state.TAKEN, job_state.UNANSWERED)
+        return self.hold.grace(self.limits.grace) if is_taken else None
+
+    def await_launcher(self, until):
+        """Lets ranks of other nodes use their grace period, too: Slurm has asked them to end, starts no more steps that
+        could do so, and ends those of ranks with their launcher."""
+        processes = self.attempt.launcher.processes if self.launch["workers"] else []
+        while time.monotonic() < until and not job_state.is_urgent(self.signals):
+            if all(process.poll() is not None for process in processes):
+                return
+            self.attempt.launcher.listen(0.05)
 
     def observe_end(self):
         attempt = self.attempt
         if not attempt.keeps_ranks():
             self.follow_failures()
+        self.await_answer()
+        if self.allocation == job_state.TAKEN:
+            attempt.outcome.update(silent=[], silence={})
         pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
         is_frequent = roster.are_too_many(self.losses, time.monotonic())
         kept = attempt.keeps_ranks() and not is_frequent and "reason" not in attempt.outcome
+        returns = self.returns() if self.allocation == job_state.TAKEN else None
         return job_state.Reaped(time.monotonic(), self.signals[:], attempt.launcher.code, attempt.failed[:],
-                                attempt.outcome, self.ranks(), pause, kept)
+                                attempt.outcome, self.ranks(), pause, kept, returns)
+
+    def observe_decision(self):
+        """Asks what Slurm does to a job that it preempts."""
+        time.sleep(hold.PAUSE)
+        self.ask_slurm()
+        # before the end of the grace time nothing is lost by waiting
+        is_silent = self.hold.ending.meaning == endings.UNKNOWN
+        is_open = self.hold.ending.may_return or is_silent and (len(self.signals) == 1 or self.hold.is_awaited(True))
+        return job_state.Answer(time.monotonic(), self.signals[:], time.monotonic() if is_open else None)
 
     def observe_requests(self):
+        if self.signals:
+            self.await_answer()
         return job_state.Request(self.signals[:]) if self.signals else job_state.Tick(time.monotonic())
 
     def observe_pause(self):
@@ -333,7 +382,7 @@ class JobSupervisor:
         """Ends the ranks of all nodes at once. If there is no other attempt, notes which files are outside the
         mounts."""
         urgent = job_state.is_urgent(self.signals)
-        grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits)
+        grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits, self.given())
         everywhere, waits, threads = self.start_reaping(grace, report, again)
         # does not wait for a thread that failed
         while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(waits, threads)):
@@ -440,7 +489,7 @@ def main():
     except OSError:
         pass
     code = supervisor.run()
-    if launch.get("slurm"):
+    if launch.get("slurm") and not job_state.is_open(supervisor.signals):
         allocation.note_end()
     return code
 

@@ -57,18 +57,40 @@ def first_number(names, environment):
     return next((int(environment[name]) for name in names if environment.get(name)), 0)
 
 
+def oom_files(groups, exists=os.path.exists):
+    """The file that counts the processes that the kernel has killed because memory ran out, and whether it counts those
+    of this process's own control group: that of a container, of a step of Slurm or of a login. `groups`: the lines of
+    /proc/self/cgroup. Without such a file it is that of a group above, or of the machine, where others count too."""
+    found = [line.rstrip("\n").split(":", 2) for line in groups]
+    for kind, top, name in (("", "/sys/fs/cgroup", "memory.events"),
+                            ("memory", "/sys/fs/cgroup/memory", "memory.oom_control")):
+        group = next((path for _, controllers, path in found if kind in controllers.split(",")), None)
+        # a container may see the path that its group has outside, and its own group at the top
+        own = group if group is None or exists(top + group) else "/"
+        while own and own != "/" and not exists(os.path.join(top + own, name)):
+            own = os.path.dirname(own)
+        path = os.path.join(top + own.rstrip("/"), name) if own else None
+        if path and exists(path):
+            return path, own == group or group is not None and not exists(top + group)
+    return "/proc/vmstat", False
+
+
 def oom_kills():
-    """How many processes the kernel has killed because memory ran out: of this container (control groups version 2 and
-    1), else of the machine."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat"):
-        try:
-            with open(path) as file:
-                for line in file:
-                    if line.startswith("oom_kill "):
-                        return int(line.split()[1])
-        except (OSError, ValueError):
-            pass
-    return 0
+    """How many processes the kernel has killed because memory ran out, and whether these are of this rank's own group
+    of processes."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            path, is_own = oom_files(file.readlines())
+        with open(path) as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("oom_kill ")), is_own
+    except (OSError, ValueError, StopIteration):
+        return 0, False
+
+
+def is_out_of_memory(before, after, code):
+    """Returns whether memory ran out for a rank. Of others' processes nothing follows, unless the kernel has killed
+    this one."""
+    return after[0] > before[0] and (after[1] or code == -signal.SIGKILL)
 
 
 def set_limits(wanted):
@@ -525,7 +547,7 @@ class Supervisor:
             self.log.state(b"w", b"%d" % self.log.lost)
         if self.state.hung is not None:
             self.log.state(b"h", b"%d %d " % (self.log.rank, self.state.hung))
-        oom = oom_kills() > self.oom_kills
+        oom = is_out_of_memory(self.oom_kills, oom_kills(), self.state.code)
         self.log.state(b"x", describe_exit(self.state.code, self.state.asked, oom), self.ended)
 
 
