@@ -158,8 +158,12 @@ def parse_states(lines):
 
 def deliver(number):
     """Sends a signal to those processes of the ranks' programs that catch it: as from Slurm, all of them get it, but a
-    shell around the training, or a program that has not begun to catch it, is not ended by it."""
-    send(number, [pid for pid in programs() if (signals(pid, b"SigCgt") or 0) & 1 << number - 1])
+    shell around the training, or a program that has not begun to catch it, is not ended by it. Where Slurm itself has
+    just sent it to all processes of the ranks, their supervisors have it, too."""
+    bit = 1 << number - 1
+    if any((signals(pid, b"ShdPnd") or 0) & bit for pid in supervisors()):
+        return
+    send(number, [pid for pid in programs() if (signals(pid, b"SigCgt") or 0) & bit])
 
 
 def states():

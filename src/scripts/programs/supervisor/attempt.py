@@ -13,21 +13,21 @@ import subprocess
 import threading
 import time
 
-import allocation
 import files
 import frames
 import node_launcher
 import processes
 import reap
 import roster
+import variables
 import workers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PORTS = range(20000, 32000)  # below those that systems give out (ip_local_port_range)
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
-# those of a process of the login (process/main.sh) or of a step of Slurm: a launcher passes its environment on to the
-# ranks of other nodes. Ranks of this node read them in `process.json`
+# those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes. Ranks
+# of this node read them in `process.json`
 OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
 INHERITED = "inherited.json"  # the environment of which the launcher gets a part only (rank_supervisor.py)
 # keeps the GPUs of this node from this container (runtime/docker/request.rs)
@@ -36,7 +36,12 @@ NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")
 
 def of_this_node(launch):
     """The names of variables that this process has and the ranks of other nodes must not get."""
-    return OF_PROCESS | (allocation.OF_STEP if launch.get("slurm") else set())
+    if not launch.get("slurm"):
+        return OF_PROCESS
+    of_slurm = {name for name in os.environ if variables.OF_TASK.match(name) or variables.OF_NODE.match(name)}
+    # Slurm's own launcher numbers its tasks, but takes these for how many of them are asked for
+    asks = {name for name in of_slurm if "TASKS" in name}
+    return OF_PROCESS | {"HVDCTL_NODE"} | set(launch["own"]) | of_slurm - asks
 
 
 def free_port(count):
@@ -217,7 +222,7 @@ class Launcher:
                                               stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
             else:
                 process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE,
-                                         subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+                                         subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, env=env)
             try:
                 process.stdin.write(request)
                 process.stdin.close()
@@ -231,7 +236,11 @@ class Launcher:
     def request(self, places, index, env):
         """Returns the request to a node (node_launcher.py)."""
         at = self.position(places, index)
-        request = {"env": {name: value for name, value in env.items() if name not in OF_NODE},
+        given = {name: value for name, value in env.items() if name not in OF_NODE}
+        if self.launch.get("slurm") and places[index]["node"] != self.launch["node"]:
+            # the remote shell has passed the rest on, and the node has set what is its own
+            given = {name: value for name, value in given.items() if name == "HVDCTL_JOB"}
+        request = {"env": given,
                    "reads": self.launch["reads"],
                    "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"],
                    "variables": None}

@@ -123,7 +123,7 @@ class JobSupervisor:
     def run(self):
         """Runs the job and returns the exit code of this process."""
         if self.launch.get("slurm"):
-            self.relay.begin(allocation.is_step() or allocation.are_tasks())
+            self.relay.begin()
         self.write_names()
         if self.membership:
             self.write_members()

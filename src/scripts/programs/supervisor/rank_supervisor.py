@@ -35,6 +35,7 @@ import rank_state  # noqa: E402
 import reap  # noqa: E402
 import samples  # noqa: E402
 import starting  # noqa: E402
+import variables  # noqa: E402
 import waiting  # noqa: E402
 from here import HERE, PROGRAMS  # noqa: E402
 
@@ -43,6 +44,7 @@ REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals
 SHIM_DELAY = reap.AFTER_FAILURE + 6
 # variables of a program that writes to one: no colours, and nothing waits for a key
 TERMINAL = {"TERM": "dumb", "PAGER": "cat"}
+SEEN = 5  # seconds for which a signal for the program stays pending here
 WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count,
          "waits": files.is_flag}
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
@@ -324,6 +326,7 @@ class Supervisor:
         observed = first_limit([idle_limit(job, size), warning])
         self.state = rank_state.Running(hung=None)
         self.limits = rank_state.Limits(job["grace"], idle_limit(job, size) if observed else None, job["stall"])
+        self.pending_since = None  # of signals for the program
         self.next_sample = time.monotonic()
         self.progress = rank_state.Progress(self.next_sample)
         self.activity = activity.Activity(observed, launcher["spins"], self.children.start) if observed else None
@@ -365,7 +368,9 @@ class Supervisor:
         """Starts the program. Returns whether it could be started."""
         # arguments that are no UTF-8 are lists of bytes (text/argument.rs)
         argv = [part if isinstance(part, str) else bytes(part) for part in self.job["command"]]
-        env = program_environment(os.environ, self.launcher, given)
+        size = first_number(self.launcher["size"], os.environ)
+        inherited = variables.of_rank(os.environ, self.launcher, self.job, self.log.rank, size)
+        env = program_environment(inherited, self.launcher, given)
         path = env.get("PATH", os.defpath)
         wanted, argv = argv, starting.available(argv, self.job.get("default_command"), path)
         if argv != wanted and self.log.rank == 0:
@@ -470,6 +475,7 @@ class Supervisor:
     def sample(self):
         """Checks what the program's processes do, once a second."""
         self.children.reap_orphans()
+        self.forget_signals()
         self.program.note_background()
         self.progress.note_stopped(self.program.is_stopped(), time.monotonic())
         if not self.is_state(rank_state.Running):
@@ -486,6 +492,14 @@ class Supervisor:
         stopped, quiet = self.progress.stopped_for(now), self.progress.quiet[-1]
         self.decide(rank_state.Sample(now, self.program.has_ended(), stopped, quiet))
         self.waiting.note(max(stopped, quiet), self.describe)
+
+    def forget_signals(self):
+        """Drops signals for the program that have come here, too, when no other process needs to see them any more
+        (reap.py)."""
+        now, pending = time.monotonic(), signal.sigpending() & reap.PASSED
+        self.pending_since = (self.pending_since or now) if pending else None
+        if pending and now - self.pending_since > SEEN:
+            signal.sigwait(pending)
 
     def follow_world(self):
         """Takes another number if the launcher has given it one. A rank that waits for others to join makes no
@@ -611,8 +625,7 @@ def inherit():
 
 
 def main():
-    for number in reap.PASSED:
-        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, reap.PASSED)
     shim, gone, answer = detach()
     code, delay, is_replaced, orphan = 1, 0, False, None
     try:
@@ -621,6 +634,7 @@ def main():
             for name, value in files.read_json("process.json", {"HVDCTL_PROCESS": files.is_text}).items():
                 os.environ.setdefault(name, value)
         inherit()
+        variables.take_own(os.environ)
         launcher = load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
         watch = LauncherWatch(shim, gone, launcher["daemons"])

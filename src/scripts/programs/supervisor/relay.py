@@ -1,6 +1,6 @@
-"""Signals that a person, a site or Slurm sends to a job under Slurm for its ranks (`scancel --signal`). Slurm knows
-only its steps: those that start ranks on other nodes, and the batch script, which is the job supervisor. This passes on
-to the ranks what reaches only those."""
+"""Signals that a person or a site sends to a job under Slurm for its ranks (`scancel --signal`). Slurm knows only its
+steps and the batch script, which is the job supervisor: some ranks are in no step, and rank supervisors leave the
+process groups that Slurm knows. This passes on to the ranks what comes there."""
 import contextlib
 import signal
 import subprocess
@@ -23,30 +23,28 @@ class Relay:
         self.node, self.places, self.nodes, self.children = node, places, nodes, children
         self.last, self.lock, self.listener = {}, threading.Lock(), None
 
-    def begin(self, steps_alone):
-        """Begins to pass signals on. `steps_alone`: whether all ranks are in steps, to which Slurm sends them."""
+    def begin(self):
+        """Begins to pass signals on."""
         # what this process starts inherits that, and is not ended by a signal for all of the batch script's processes
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         threading.Thread(target=self.wait, daemon=True).start()
-        if not steps_alone:
+        if not allocation.is_step():
             threading.Thread(target=self.listen, daemon=True).start()
 
     def wait(self):
-        """Passes on what the batch script gets (`scancel --batch`)."""
+        """Passes on what this process gets: as the batch script that of `scancel --batch`."""
         while True:
-            number = signal.sigwait(SIGNALS)
-            if not allocation.is_step():
-                self.send(number)
+            self.send(signal.sigwait(SIGNALS))
 
     def listen(self):
-        """Passes on to the ranks of this node what steps get: they are in none."""
+        """Passes on what a step gets."""
         with contextlib.suppress(OSError):
             self.listener = allocation.listen(self.node, self.children.start)
             with self.listener:
                 for line in self.listener.stdout:
                     number = getattr(signal, "SIG" + line.decode(errors="replace").strip(), None)
-                    if number in SIGNALS and self.is_new(number):
-                        reap.deliver(number)
+                    if number in SIGNALS:
+                        self.send(number)
 
     def is_new(self, number):
         with self.lock:
