@@ -219,6 +219,37 @@ def resources(shown, expand=hostnames):
     return {node: re.sub(r"\([^)]*\)", "", gres) or "none" for nodes, gres in listed for node in expand(nodes)}
 
 
+def gpus_of(gres):
+    """The number of GPUs in generic resources such as `gpu:a100:2,shard:1`."""
+    return sum(int(one.rpartition(":")[2]) for one in gres.split(",") if re.match(r"gpu:(.*:)?\d+$", one))
+
+
+def tasks(ranks, gpus):
+    """How many of so many ranks each node may have, by the tasks and the GPUs (`gpus`) that Slurm has allocated there."""
+    # in a step within an allocation, slurm/submit.sh has passed on those of that
+    of_allocation = os.environ.pop("HVDCTL_TASKS", "")
+    counts = per_node(of_allocation or os.environ["SLURM_TASKS_PER_NODE"])
+    if of_allocation:
+        return counts
+    if not ranks and "SLURM_NTASKS" not in os.environ:
+        # the number of tasks is not given: one for each GPU
+        return gpus if any(gpus) else counts
+    is_placed = any(name in os.environ for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU",
+                                                     "SLURM_GPUS_PER_TASK"))
+    return counts if is_placed else by_gpus(counts, gpus, ranks)
+
+
+def by_gpus(counts, gpus, ranks):
+    """The tasks of each node so that no two share a GPU while another one is free: Slurm places them by cores."""
+    ranks = ranks or sum(counts)
+    if sum(gpus) < ranks:
+        return counts
+    counts = [min(count, has) for count, has in zip(counts, gpus)]
+    for at, has in enumerate(gpus):
+        counts[at] += min(has - counts[at], max(ranks - sum(counts), 0))
+    return counts
+
+
 def prepare_node(share, is_first, placed, record):
     """Writes what a node has of its own. Its log may be there from an allocation before this one (--requeue)."""
     own = os.path.join(PROGRAMS, "nodes", share["node"])
@@ -242,15 +273,8 @@ def prepare_node(share, is_first, placed, record):
 def prepare(ranks):
     """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher."""
     nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
-    # in a step within an allocation, slurm/submit.sh has passed on those of that
-    tasks = os.environ.pop("HVDCTL_TASKS", "")
-    counts = per_node(tasks or os.environ["SLURM_TASKS_PER_NODE"])
-    is_given = ranks or tasks or "SLURM_NTASKS" in os.environ
-    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
-    if not is_given and gpus.isdigit():
-        # the number of tasks is not given: one for each GPU
-        counts = [int(gpus)] * len(nodes)
-    placed = shares(nodes, counts, ranks)
+    given = resources(ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]]))
+    placed = shares(nodes, tasks(ranks, [gpus_of(given.get(node, "")) for node in nodes]), ranks)
     record = json.loads(files.read("job.json").decode())
     # before anything runs on the other nodes
     for share in placed:
@@ -258,7 +282,7 @@ def prepare(ranks):
     now, own = dict(os.environ), of_this_node()
     files.write_json(FIRST, {"passed": variables.passed(now, own), "job": variables.of_whole_job(now)})
     found = addresses(nodes, variables.passed(now, own))
-    given = resources(ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]]))
+    files.remove(FIRST)
     files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes))
     files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed))
     hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]

@@ -108,7 +108,9 @@ def take_own(env, own=None):
                 own = json.loads(file.read().decode())
     for name, (first, here) in own.items():
         now = env.get(name)
-        if now == first and here is None:
+        if SLURM.match(name):
+            env[name] = here  # of the job, where the step has the same of itself
+        elif now == first and here is None:
             env.pop(name, None)
         elif now == first:
             env[name] = here

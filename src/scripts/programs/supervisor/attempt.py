@@ -41,7 +41,7 @@ def of_this_node(launch):
     of_slurm = {name for name in os.environ if variables.OF_TASK.match(name) or variables.OF_NODE.match(name)}
     # Slurm's own launcher numbers its tasks, but takes these for how many of them are asked for
     asks = {name for name in of_slurm if "TASKS" in name}
-    return OF_PROCESS | {"HVDCTL_NODE"} | set(launch["own"]) | of_slurm - asks
+    return OF_PROCESS | {"HVDCTL_NODE"} | set(launch.get("own", ())) | of_slurm - asks
 
 
 def free_port(count):
