@@ -324,7 +324,8 @@ impl Launcher {
         let texts: Vec<String> = command.iter().map(ToString::to_string).collect();
         let Some((program, arguments)) = texts.split_first() else { return Ok(()) };
         // `sh -c :` has no further program
-        let is_joined = self.joins_programs && arguments.split_last().is_some_and(|(_, rest)| rest.contains(&":".into()));
+        let is_joined =
+            self.joins_programs && arguments.split_last().is_some_and(|(_, rest)| rest.contains(&":".into()));
         if is_joined || program == "--multi-prog" {
             return Err(Error::usage(
                 format!("{}: all ranks run one command", if is_joined { ":" } else { program }),
@@ -337,7 +338,10 @@ impl Launcher {
         if program.starts_with('-') {
             let read = self.reads.iter().map(|prefix| format!("{prefix}…")).collect::<Vec<_>>().join(", ");
             return Err(Error::usage(
-                format!("{program}: what each rank runs begins with a program; hvdctl passes {}'s options", self.program),
+                format!(
+                    "{program}: what each rank runs begins with a program; hvdctl passes {}'s options",
+                    self.program
+                ),
                 if read.is_empty() { "leave it out".to_owned() } else { format!("it also reads variables: -e {read}") },
             ));
         }

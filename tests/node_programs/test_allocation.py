@@ -1,8 +1,11 @@
 """Unit tests of what begins a job in an allocation of Slurm (slurm/allocation.py), and of where a node's files are
 (here.py)."""
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 
@@ -11,6 +14,7 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", 
 sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "slurm")]
 import allocation  # noqa: E402
 import here  # noqa: E402
+import processes  # noqa: E402
 import variables  # noqa: E402
 
 
@@ -92,8 +96,11 @@ class Variables(unittest.TestCase):
 
     def test_a_node_runs_the_lines_of_activate_and_keeps_what_is_its_own(self):
         with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as directory:
-            lines = "export X=$NODE-1 Y='a\nb'; unset GONE; export PATH=/venv:$PATH; echo noise; [ -z \"$FAIL\" ] || {\n" \
-                    "echo 'hvdctl: activate: it' >&2; exit 78; }\nexec sh \"$HVDCTL_PLACE/begin\"\n"
+            lines = """export X=$NODE-1 Y='a
+b'; unset GONE; export PATH=/venv:$PATH; echo noise
+[ -z "$FAIL" ] || { echo 'hvdctl: activate: it' >&2; exit 78; }
+exec sh "$HVDCTL_PLACE/begin"
+"""
             for name, text in (("activate", lines), ("environment.given", "export GIVEN='1 2'\n")):
                 with open(os.path.join(place, name), "w") as file:
                     file.write(text)
@@ -155,6 +162,52 @@ class Variables(unittest.TestCase):
         # tasks of Slurm's own launcher, and jobs elsewhere
         self.assertEqual(of_rank(2, launcher=("SLURM_PROCID",)), env)
         self.assertEqual(of_rank(2, record={}), env)
+
+
+class Steps(unittest.TestCase):
+    """What Slurm starts, with a `srun` that starts it here."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.write("srun", """#!/bin/sh
+while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
+""")
+        path = self.directory + ":" + os.environ["PATH"]
+        patch = unittest.mock.patch.dict(os.environ, {"PATH": path})
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def write(self, name, text):
+        path = os.path.join(self.directory, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+        return path
+
+    def test_signals_for_ranks_end_nothing_that_starts_them(self):
+        with open(os.path.join(PROGRAMS, "slurm", "srun.sh")) as file:
+            shell = self.write("ssh", file.read())
+        self.write("addresses", "10.0.0.2 n2 \n")
+        ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; echo $HVDCTL_NODE"],
+                             stdout=subprocess.PIPE)
+        self.assertEqual(ran.stdout, b"n2\n")
+        ran = allocation.on_each(2, "none", ["sh", "-c", "kill -USR1 $$; echo alive"])
+        self.assertEqual(ran.stdout, b"alive\n")
+
+    def test_a_step_names_the_signals_that_slurm_sends_it(self):
+        with allocation.listen("n1", subprocess.Popen) as step:
+            self.addCleanup(step.kill)
+            # it has set its traps when it waits for a process of its own
+            while not processes.children(step.pid, step.pid):
+                time.sleep(0.01)
+            for name in ("USR1", "USR2", "USR1"):
+                step.send_signal(getattr(signal, "SIG" + name))
+                self.assertEqual(step.stdout.readline(), name.encode() + b"\n")
+            left = processes.children(step.pid, step.pid)
+            step.kill()
+            processes.send(signal.SIGKILL, left)
 
 
 class Endings(unittest.TestCase):

@@ -937,7 +937,8 @@ class Signals(unittest.TestCase):
         return child
 
     def test_processes_that_catch_a_signal_get_it_and_no_other_ends(self):
-        catches = self.start("import signal, time\nsignal.signal(signal.SIGUSR1, lambda *_: print('saved', flush=True))\n"
+        catches = self.start("import signal, time\n"
+                             "signal.signal(signal.SIGUSR1, lambda *_: print('saved', flush=True))\n"
                              "print('ready', flush=True)\nwhile True: time.sleep(1)")
         other = self.start("import time; print('ready', flush=True); time.sleep(60)")
         reap.deliver(signal.SIGUSR1)

@@ -160,9 +160,10 @@ fn split(option: &str) -> Option<(&'static str, Option<&str>)> {
     if let (Some((long, _)), None) = (begun.next(), begun.next()) {
         return Some((long, value));
     }
-    let (long, rest) = READ.iter().filter(|(_, short)| !short.is_empty()).find_map(|(long, short)| {
-        Some((long, option.strip_prefix(short)?))
-    })?;
+    let (long, rest) = READ
+        .iter()
+        .filter(|(_, short)| !short.is_empty())
+        .find_map(|(long, short)| Some((long, option.strip_prefix(short)?)))?;
     Some((long, Some(rest.trim_start_matches('=')).filter(|rest| !rest.is_empty())))
 }
 

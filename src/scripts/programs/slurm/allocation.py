@@ -32,7 +32,7 @@ SIOCGIFADDR = 0x8915  # asks for the address of an interface
 FIRST = "first.json"  # the environment that is passed from the first node to the others
 SUBMITTED, BEGUN = "submitted", "begun"  # the environments of the login and of the batch script (slurm/submit.sh)
 UNHARMED = "trap '' USR1 USR2; exec \"$@\""  # starts a program that signals for ranks do not end
-LISTEN = "for name in USR1 USR2; do trap \"echo $name\" $name; done; while :; do sleep 3600 & wait; done"
+LISTEN = "for name in USR1 USR2; do trap \"echo $name; kill \\$!\" $name; done; while :; do sleep 3600 & wait; done"
 LIMIT = 60  # seconds for Slurm to start a program on every node
 
 
@@ -225,7 +225,7 @@ def gpus_of(gres):
 
 
 def tasks(ranks, gpus):
-    """How many of so many ranks each node may have, by the tasks and the GPUs (`gpus`) that Slurm has allocated there."""
+    """How many of so many ranks each node may have, by the tasks and the GPUs (`gpus`) that Slurm has given there."""
     # in a step within an allocation, slurm/submit.sh has passed on those of that
     of_allocation = os.environ.pop("HVDCTL_TASKS", "")
     counts = per_node(of_allocation or os.environ["SLURM_TASKS_PER_NODE"])
@@ -318,7 +318,8 @@ def keep_own():
     base = dict(from_login or first["passed"], **here)
     found = variables.activate(place, base, directory)
     text = json.dumps(variables.differences(first["passed"], found, first["job"]))
-    with open(os.open(os.path.join(directory, variables.OWN), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    path = os.path.join(directory, variables.OWN)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(text)
 
 

@@ -79,8 +79,8 @@ def differences(first, here, of_job):
 
 
 def activate(place, env, directory):
-    """Runs the lines of `activate` in an environment on this node, and returns that after them. `place`: the directory of
-    the process on the first node; `directory`: one of this node. Raises RuntimeError with the words of a line that
+    """Runs the lines of `activate` in an environment on this node, and returns that after them. `place`: the directory
+    of the process on the first node; `directory`: one of this node. Raises RuntimeError with the words of a line that
     failed."""
     with open(os.path.join(directory, "begin"), "w") as file:
         file.write(PRINT)

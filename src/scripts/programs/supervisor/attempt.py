@@ -26,8 +26,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PORTS = range(20000, 32000)  # below those that systems give out (ip_local_port_range)
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
-# those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes. Ranks
-# of this node read them in `process.json`
+# those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes.
+# Ranks of this node read them in `process.json`
 OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
 INHERITED = "inherited.json"  # the environment of which the launcher gets a part only (rank_supervisor.py)
 # keeps the GPUs of this node from this container (runtime/docker/request.rs)
@@ -57,8 +57,8 @@ def free_port(count):
 
 class Position:
     """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there.
-    `node` is the launcher's node; `port`: the one at which ranks find one another, if hvdctl has not chosen it. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has
-    what both return."""
+    `node` is the launcher's node; `port`: the one at which ranks find one another, if hvdctl has not chosen it.
+    launch/description.rs has the same for dry runs; tests/launcher_arguments.json has what both return."""
 
     def __init__(self, places, node, index=0, local_rank=0, port=None):
         self.places, self.node, self.index, self.local_rank, self.port = places, node, index, local_rank, port
