@@ -37,7 +37,7 @@ pub struct Launching {
     /// Launcher and controller
     #[command(flatten)]
     pub choice: LauncherChoice,
-    /// Option of sbatch, passed on unchanged: --sbatch=--exclude=node3; may be repeated
+    /// Option of sbatch, such as --sbatch=--exclude=node3, or --sbatch=--signal=USR1@300 for the ranks; may be repeated
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true, value_parser = sbatch)]
     pub sbatch: Vec<String>,
 }

@@ -176,8 +176,8 @@ tables! {
         state_dir: Option<String> = None, Text(&check::STATE_DIR);
         /// The launcher of the ranks; otherwise that of the cluster.
         launcher: Option<LauncherName> = None, Choice(&["horovodrun", "torchrun", "mpirun", "env", "srun"]);
-        /// Lines of bash that set up the environment of a job, like "module load CUDA". A login shell runs them when
-        /// the job starts.
+        /// Lines of bash that set up the environment of a job, like "module load CUDA". A login shell runs them on each
+        /// node when the job starts.
         activate: Vec<String> = Vec::new(), List(&Text(&check::LINE));
         /// Partition of the jobs. Without this or one of the following fields, Slurm's default applies.
         partition: Option<String> = None, Text(&check::SLURM);

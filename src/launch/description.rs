@@ -53,6 +53,11 @@ pub enum Argument {
         /// The port.
         port: u16,
     },
+    /// The port at which ranks find one another.
+    RendezvousPort {
+        /// The port.
+        port: u16,
+    },
     /// The number of this rank.
     Rank {},
     /// The number of this rank among those of its node.
@@ -109,6 +114,7 @@ impl Position<'_> {
             Argument::LocalRanks {} => hosts.get(node).map_or(0, |host| host.ranks).to_string(),
             Argument::FirstAddress {} => first_address.to_string(),
             Argument::FirstEndpoint { port } => format!("{first_address}:{port}"),
+            Argument::RendezvousPort { port } => port.to_string(),
             Argument::Rank {} => (before + local_rank).to_string(),
             Argument::LocalRank {} => local_rank.to_string(),
             Argument::TfConfig { port } => {
@@ -146,8 +152,12 @@ pub struct LaunchDescription<'a> {
     pub restarts: u32,
     /// The limits of an elastic job; none: the job has a fixed size.
     pub elastic: Option<Elastic>,
-    /// Set if the nodes are an allocation of a site's Slurm.
+    /// Set if the nodes are an allocation of a site's Slurm. Then the job supervisor chooses the port at which ranks find
+    /// one another, for each attempt: nothing is known of its nodes before.
     pub slurm: bool,
+    /// The signal that the ranks get before the allocation ends; none: SIGTERM alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<Warning>,
     /// Set if its nodes are an allocation of the cluster's queue, which may end it (`deallocated`).
     pub queued: bool,
     /// Set if the workers belong to this job and are removed with it.
@@ -189,6 +199,15 @@ impl Surroundings<Argument> {
         let files = files.into_iter().map(|(name, text)| (name, position.text(&text))).collect();
         Surroundings { files, reads, inherits, port }
     }
+}
+
+/// A signal that ranks get before they are asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// Its number.
+    pub signal: u8,
+    /// Seconds between the two.
+    pub seconds: u64,
 }
 
 /// The limits of an elastic job, whose nodes may leave and join (`membership.py`).

@@ -24,7 +24,7 @@ pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
     (0o755, REMOTE_SHELL, include_str!("../scripts/programs/slurm/srun.sh"));
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 16] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 17] = [
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
     (0o644, "rank_state.py", include_str!("../scripts/programs/supervisor/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
@@ -39,12 +39,13 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 16] = [
     (0o644, "waiting.py", include_str!("../scripts/programs/supervisor/waiting.py")),
     (0o644, "reap.py", include_str!("../scripts/programs/reap.py")),
     (0o644, "outside.py", include_str!("../scripts/programs/outside.py")),
+    (0o644, "variables.py", include_str!("../scripts/programs/slurm/variables.py")),
     (0o644, "node_launcher.py", include_str!("../scripts/programs/node_launcher.py")),
     (0o755, REMOTE_SHELL, include_str!("../scripts/programs/ssh.sh")),
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 15] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 16] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
     (0o644, ALLOCATION, include_str!("../scripts/programs/slurm/allocation.py")),
     (0o644, QUEUE_WAIT, include_str!("../scripts/programs/slurm/queue_wait.py")),
@@ -59,6 +60,7 @@ pub const ON_FIRST_NODE: [(u32, &str, &str); 15] = [
     (0o644, "roster.py", include_str!("../scripts/programs/elastic/roster.py")),
     (0o644, "in_place.py", include_str!("../scripts/programs/elastic/in_place.py")),
     (0o644, ELASTIC_DRIVER, include_str!("../scripts/programs/elastic/elastic_driver.py")),
+    (0o644, "relay.py", include_str!("../scripts/programs/supervisor/relay.py")),
     (0o644, "workers.py", include_str!("../scripts/programs/supervisor/workers.py")),
 ];
 

@@ -245,6 +245,31 @@ fn what_a_launcher_sets_for_every_rank_is_refused_or_overridable() {
 }
 
 #[test]
+fn options_of_a_launcher_are_no_part_of_a_command() {
+    let refused = |launcher: &Launcher, command: &[&str]| {
+        let command: Vec<_> = command.iter().map(|word| ProgramArgument::from(*word)).collect();
+        launcher.check_command(&command).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let several = ["./coupler", ":", "-np", "2", "./worker"];
+    for launcher in launchers().into_iter().chain([&srun::LAUNCHER]) {
+        let is_one = ["mpirun", "srun"].contains(&launcher.program);
+        let is_refused = refused(launcher, &several).contains("all ranks run one command");
+        assert_eq!(is_refused, is_one, "{}", launcher.program);
+        for command in [&["sh", "-c", ":"][..], &["sh", "-c", "a : b"], &["true"], &[]] {
+            assert_eq!(refused(launcher, command), "", "{command:?}");
+        }
+        assert!(refused(launcher, &["--mca", "btl", "tcp,self", "true"]).contains("begins with a program"));
+    }
+    let error = refused(&mpirun::LAUNCHER, &several);
+    assert!(
+        error.contains("sh -c 'case $OMPI_COMM_WORLD_RANK in 0) exec PROGRAM ;; *) exec OTHER ;; esac'"),
+        "{error}"
+    );
+    assert!(refused(&srun::LAUNCHER, &["--multi-prog", "f"]).contains("case $SLURM_PROCID in"));
+    assert!(refused(&mpirun::LAUNCHER, &["--mca", "x"]).contains("-e OMPI_MCA_…"));
+}
+
+#[test]
 fn a_shell_shows_how_to_launch_by_hand() {
     let request = ShellRequest { slots: 4, hostfile: "/root/hostfile", port: 12345, interface: Some("eth0") };
     let shown = launchers().map(|launcher| (launcher.by_hand)(&request).unwrap_or_default());

@@ -1,8 +1,11 @@
 """Unit tests of what begins a job in an allocation of Slurm (slurm/allocation.py), and of where a node's files are
 (here.py)."""
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 
@@ -11,6 +14,8 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", 
 sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "slurm")]
 import allocation  # noqa: E402
 import here  # noqa: E402
+import processes  # noqa: E402
+import variables  # noqa: E402
 
 
 class Placement(unittest.TestCase):
@@ -28,6 +33,33 @@ class Placement(unittest.TestCase):
         self.assertEqual(shares([2, 1, 1], 4), shares([2, 1, 1], 0))
         with self.assertRaisesRegex(RuntimeError, "allocated 4 tasks, and the job has 5 ranks"):
             shares([2, 1, 1], 5)
+
+    def test_no_two_ranks_share_a_gpu_while_another_one_is_free(self):
+        for counts, gpus, ranks, expected in (
+            ([2, 1], [1, 2], 0, [1, 2]),
+            ([4, 0], [2, 2], 4, [2, 2]),
+            ([3, 1], [2, 4], 4, [2, 2]),
+            ([2, 2], [4, 4], 3, [2, 2]),
+            ([4, 4], [1, 1], 8, [4, 4]),
+            ([2, 2], [0, 0], 4, [2, 2]),
+        ):
+            self.assertEqual(allocation.by_gpus(counts, gpus, ranks), expected, (counts, gpus))
+        self.assertEqual([allocation.gpus_of(gres) for gres in ("gpu:a100:2,shard:1", "gpu:3,gpu:b:1", "none", "")],
+                         [2, 4, 0, 0])
+
+    def test_tasks_follow_from_what_slurm_has_allocated_and_from_what_was_asked(self):
+        def tasks(ranks, gpus, **variables):
+            with unittest.mock.patch.dict(os.environ, dict({"SLURM_TASKS_PER_NODE": "2,1"}, **variables), clear=True):
+                return allocation.tasks(ranks, gpus)
+
+        # nodes may have different numbers of GPUs
+        self.assertEqual(tasks(0, [1, 3]), [1, 3])
+        self.assertEqual(tasks(0, [0, 0]), [2, 1])
+        self.assertEqual(tasks(0, [1, 3], SLURM_NTASKS="3"), [1, 2])
+        self.assertEqual(tasks(3, [1, 3]), [1, 2])
+        for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU", "SLURM_GPUS_PER_TASK"):
+            self.assertEqual(tasks(3, [1, 3], **{name: "1"}), [2, 1], "the user has placed them")
+        self.assertEqual(tasks(3, [1, 3], HVDCTL_TASKS="3"), [3])
 
     def test_a_node_has_files_of_its_own_where_it_has_a_directory(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -48,6 +80,134 @@ class Resources(unittest.TestCase):
         expected = {"a": "gpu:a100:2,shard:1", "b": "none", "c": "none"}
         self.assertEqual(allocation.resources(shown, lambda nodes: nodes.split(",")), expected)
         self.assertEqual(allocation.resources(""), {})
+
+
+class Variables(unittest.TestCase):
+    def test_what_the_first_node_has_set_is_its_own(self):
+        submitted = {"PATH": "/bin", "TMPDIR": "/tmp", "HOME": "/home/a", "LANG": "C", "X": "1"}
+        begun = dict(submitted, TMPDIR="/scratch/n1", SITE="n1", CUDA_VISIBLE_DEVICES="0", PATH="/site:/bin",
+                     SLURM_JOB_ID="7", LOCAL="n1")
+        now = dict(begun, LOCAL="changed", PATH="/venv:/site:/bin", VIRTUAL_ENV="/venv", X="2")
+        self.assertEqual(variables.of_first(submitted, begun, now), ["CUDA_VISIBLE_DEVICES", "SITE", "TMPDIR"])
+        # nothing is known: nothing is kept from the others
+        self.assertEqual(variables.of_first({}, begun, now), [])
+        passed = variables.passed(dict(now, SLURM_NTASKS="4"), ["TMPDIR"])
+        self.assertEqual((passed.get("TMPDIR"), passed["SLURM_JOB_ID"], passed.get("SLURM_NTASKS")), (None, "7", None))
+
+    def test_a_node_runs_the_lines_of_activate_and_keeps_what_is_its_own(self):
+        with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as directory:
+            lines = """export X=$NODE-1 Y='a
+b'; unset GONE; export PATH=/venv:$PATH; echo noise
+[ -z "$FAIL" ] || { echo 'hvdctl: activate: it' >&2; exit 78; }
+exec sh "$HVDCTL_PLACE/begin"
+"""
+            for name, text in (("activate", lines), ("environment.given", "export GIVEN='1 2'\n")):
+                with open(os.path.join(place, name), "w") as file:
+                    file.write(text)
+            base = {"NODE": "n2", "PATH": os.environ["PATH"], "GONE": "1", "HOME": place}
+            found = variables.activate(place, base, directory)
+            self.assertEqual((found["X"], found["Y"], found["GIVEN"]), ("n2-1", "a\nb", "1 2"))
+            self.assertTrue(found["PATH"].startswith("/venv:"))
+            self.assertNotIn("GONE", found)
+            with self.assertRaisesRegex(RuntimeError, "hvdctl: activate: it"):
+                variables.activate(place, dict(base, FAIL="1"), directory)
+
+    def test_a_rank_has_its_nodes_variables_whatever_started_it(self):
+        first = {"X": "n1", "PATH": "/n1:/bin", "GONE": "1", "SAME": "1"}
+        here = {"X": "n2", "PATH": "/n2:/bin", "TMPDIR": "/scratch/n2", "SAME": "1"}
+        own = variables.differences(first, here, {"SLURM_CPUS_PER_TASK": "2", "SLURM_JOB_NAME": "job"})
+        for given, expected in (
+            # the environment of the first node, and what a launcher has put in front of PATH
+            (dict(first, PATH="/job:/n1:/bin"), {"X": "n2", "PATH": "/job:/n2:/bin", "TMPDIR": "/scratch/n2"}),
+            # what the step or the launcher has set
+            ({"X": "mine", "TMPDIR": "/step"}, {"X": "mine", "TMPDIR": "/step", "PATH": None}),
+        ):
+            env = dict(given, SLURM_JOB_NAME="of the step")
+            variables.take_own(env, own)
+            self.assertEqual({name: env.get(name) for name in expected}, expected)
+            self.assertNotIn("GONE", env)
+            self.assertEqual((env["SLURM_CPUS_PER_TASK"], env["SLURM_JOB_NAME"]), ("2", "job"))
+
+    def test_the_whole_job_has_what_speaks_neither_of_a_task_nor_of_a_node(self):
+        now = dict.fromkeys("""SLURM_JOB_ID SLURM_CPUS_PER_TASK SLURM_NNODES SLURM_SUBMIT_DIR SLURM_GPUS_PER_TASK
+            SLURM_JWT X SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_NTASKS SLURM_NPROCS SLURM_GTIDS SLURM_STEP_ID
+            SLURM_STEPID SLURM_STEP_NODELIST SLURM_TASK_PID SLURM_TASKS_PER_NODE SLURM_NTASKS_PER_NODE
+            SLURM_SRUN_COMM_PORT SLURM_LAUNCH_NODE_IPADDR SLURM_JOB_GPUS SLURM_CPUS_ON_NODE SLURMD_NODENAME
+            SLURM_TOPOLOGY_ADDR_PATTERN""".split(), "1")
+        self.assertEqual(sorted(variables.of_whole_job(now)), [
+            "SLURM_CPUS_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_JOB_ID", "SLURM_NNODES", "SLURM_SUBMIT_DIR"])
+
+    def test_ranks_have_the_numbers_that_they_would_have_as_tasks(self):
+        shares = [{"node": "a", "ranks": 2, "first": 0}, {"node": "b", "ranks": 1, "first": 2}]
+        record = {"slurm": {"is_placed": True}, "placement": {"shares": shares}}
+        env = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_ID": "3", "X": "1",
+               "SLURM_GPUS_ON_NODE": "2"}
+
+        def of_rank(rank, size=3, launcher=("RANK",), record=record):
+            return variables.of_rank(dict(env), {"rank": launcher}, record, rank, size)
+
+        seen = [[one[name] for name in ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_NTASKS")]
+                for one in map(of_rank, range(3))]
+        self.assertEqual(seen, [["0", "0", "0", "0,1", "3"], ["1", "1", "0", "0,1", "3"], ["2", "0", "1", "2", "3"]])
+        last = of_rank(2)
+        self.assertEqual([last[name] for name in ("SLURM_JOB_ID", "X", "SLURM_GPUS_ON_NODE", "SLURM_NNODES",
+                                                  "SLURM_STEP_NODELIST", "SLURM_TASKS_PER_NODE")],
+                         ["7", "1", "2", "2", "a,b", "2,1"])
+        self.assertNotIn("SLURM_STEP_ID", last)
+        self.assertNotIn("SLURM_NTASKS_PER_NODE", last)
+        # as Lightning decides: it takes Slurm's numbers if there is SLURM_NTASKS and the job has another name than bash
+        self.assertTrue("SLURM_NTASKS" in last and last["SLURM_PROCID"] == "2")
+        # on fewer nodes than recorded none is better than a wrong one
+        self.assertEqual(sorted(of_rank(0, 2)), ["SLURM_GPUS_ON_NODE", "SLURM_JOB_ID", "X"])
+        # tasks of Slurm's own launcher, and jobs elsewhere
+        self.assertEqual(of_rank(2, launcher=("SLURM_PROCID",)), env)
+        self.assertEqual(of_rank(2, record={}), env)
+
+
+class Steps(unittest.TestCase):
+    """What Slurm starts, with a `srun` that starts it here."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+        self.write("srun", """#!/bin/sh
+while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
+""")
+        path = self.directory + ":" + os.environ["PATH"]
+        patch = unittest.mock.patch.dict(os.environ, {"PATH": path})
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def write(self, name, text):
+        path = os.path.join(self.directory, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+        return path
+
+    def test_signals_for_ranks_end_nothing_that_starts_them(self):
+        with open(os.path.join(PROGRAMS, "slurm", "srun.sh")) as file:
+            shell = self.write("ssh", file.read())
+        self.write("addresses", "10.0.0.2 n2 \n")
+        ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; echo $HVDCTL_NODE"],
+                             stdout=subprocess.PIPE)
+        self.assertEqual(ran.stdout, b"n2\n")
+        ran = allocation.on_each(2, "none", ["sh", "-c", "kill -USR1 $$; echo alive"])
+        self.assertEqual(ran.stdout, b"alive\n")
+
+    def test_a_step_names_the_signals_that_slurm_sends_it(self):
+        with allocation.listen("n1", subprocess.Popen) as step:
+            self.addCleanup(step.kill)
+            # it has set its traps when it waits for a process of its own
+            while not processes.children(step.pid, step.pid):
+                time.sleep(0.01)
+            for name in ("USR1", "USR2", "USR1"):
+                step.send_signal(getattr(signal, "SIG" + name))
+                self.assertEqual(step.stdout.readline(), name.encode() + b"\n")
+            left = processes.children(step.pid, step.pid)
+            step.kill()
+            processes.send(signal.SIGKILL, left)
 
 
 class Connections(unittest.TestCase):

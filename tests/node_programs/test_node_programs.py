@@ -56,6 +56,7 @@ import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
+import relay  # noqa: E402
 import roster  # noqa: E402
 import starting  # noqa: E402
 import waiting  # noqa: E402
@@ -81,6 +82,26 @@ class Arguments(unittest.TestCase):
                 self.assertEqual(text if isinstance(expected, str) else json.loads(text), expected, argument)
                 seen.update(argument if isinstance(argument, dict) else [])
         self.assertEqual(seen, {name[len("of_"):] for name in dir(attempt.Position) if name.startswith("of_")})
+
+    def test_each_attempt_within_an_allocation_has_a_port_that_is_free(self):
+        with mock.patch.object(attempt, "PORTS", range(28100, 28104)), socket.socket() as taken:
+            taken.bind(("", 28101))
+            taken.listen(1)
+            self.assertEqual({attempt.free_port(1) for _ in range(50)}, {28100, 28102})
+        places = [{"node": "a", "address": "10.0.0.1", "ranks": 2}]
+        at = attempt.Position(places, "a", port=7)
+        self.assertEqual(at.text({"rendezvous_port": {"port": 0}}), "7")
+        self.assertEqual(at.text({"first_endpoint": {"port": 0}}), "10.0.0.1:7")
+        self.assertIn("10.0.0.1:8", at.text({"tf_config": {"port": 0}}))
+        launch = {"slurm": True, "node": "a", "reads": [], "files": {}, "start": "per-node",
+                  "launcher": [{"rendezvous_port": {"port": 0}}]}
+        one = attempt.Launcher(launch, None, None, None)
+        with mock.patch.object(attempt.Launcher, "start_processes", lambda *_: ()):
+            ports = set()
+            for number in range(3):
+                one.start(places, number)
+                ports.update(one.request(places, 0, {})["argv"])
+        self.assertTrue(len(ports) > 1 and all(int(port) in attempt.PORTS for port in ports), ports)
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
@@ -941,6 +962,62 @@ class Output(unittest.TestCase):
             os.close(log.file)
 
 
+class Signals(unittest.TestCase):
+    """Signals of people for the ranks of a job under Slurm."""
+
+    def start(self, program, **variables):
+        env = dict(os.environ, HVDCTL_JOB=os.path.basename(JOB), HVDCTL_PROGRAM="1", **variables)
+        child = subprocess.Popen([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        child.stdout.readline()
+        return child
+
+    def test_processes_that_catch_a_signal_get_it_and_no_other_ends(self):
+        catches = self.start("import signal, time\n"
+                             "signal.signal(signal.SIGUSR1, lambda *_: print('saved', flush=True))\n"
+                             "print('ready', flush=True)\nwhile True: time.sleep(1)")
+        other = self.start("import time; print('ready', flush=True); time.sleep(60)")
+        reap.deliver(signal.SIGUSR1)
+        self.assertEqual(catches.stdout.readline(), b"saved\n")
+        self.assertIsNone(other.poll())
+        # Slurm has sent it to all processes of the ranks
+        bits = {b"ShdPnd": 1 << signal.SIGUSR1 - 1, b"SigCgt": 1 << signal.SIGUSR1 - 1}
+        with mock.patch.object(reap, "supervisors", return_value=[1]), \
+                mock.patch.object(reap, "signals", lambda _pid, field: bits[field]), \
+                mock.patch.object(reap, "send") as send:
+            reap.deliver(signal.SIGUSR1)
+            send.assert_not_called()
+            bits[b"ShdPnd"] = 0
+            reap.deliver(signal.SIGUSR1)
+            send.assert_called_once()
+
+    def test_a_signal_goes_to_each_node_once(self):
+        places = [{"node": "a"}, {"node": "b"}]
+        nodes = mock.Mock()
+        one = relay.Relay("a", lambda: places, nodes, None)
+        with mock.patch.object(reap, "deliver") as here:
+            # it comes to the batch script and to the step that listens
+            one.send(10)
+            one.send(10)
+            one.send(12)
+        self.assertEqual(here.call_args_list, [mock.call(10), mock.call(12)])
+        self.assertEqual(nodes.signal.call_args_list, [mock.call(places[1], 10), mock.call(places[1], 12)])
+
+    def test_what_ranks_are_to_get_before_the_limit_comes_before_the_request_to_end(self):
+        supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)
+        supervisor.warning, supervisor.signals, supervisor.relay = {"signal": 10, "seconds": 0}, [], mock.Mock()
+        ended = threading.Event()
+        with mock.patch.object(os, "kill", lambda pid, number: ended.set() or self.assertEqual(number, 50)):
+            supervisor.note_limit()
+            self.assertTrue(ended.wait(10))
+        supervisor.relay.send.assert_called_once_with(10)
+        self.assertEqual(supervisor.signals, [])
+        supervisor.note_limit()
+        self.assertEqual(supervisor.signals, [job_state.TIME_LIMIT])
+
+
 class LauncherEnvironment(unittest.TestCase):
     def test_ranks_of_other_nodes_do_not_lose_their_gpus(self):
         """A launcher's container without GPUs says so in its environment, which launchers pass on."""
@@ -959,10 +1036,12 @@ class LauncherEnvironment(unittest.TestCase):
                  "SLURM_PROCID": "0"}
         kept = {"HOROVOD_CACHE": "1", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}
         seen = {}
-        with mock.patch.dict(os.environ, dict(login, **kept), clear=True), \
+        own = {"TMPDIR": "/scratch/a", "SLURM_CPUS_ON_NODE": "4", "SLURM_STEP_ID": "0"}
+        with mock.patch.dict(os.environ, dict(login, **dict(kept, **own)), clear=True), \
                 mock.patch.object(attempt.Launcher, "start_processes",
                                   lambda _self, _places, env: seen.update(env) or []):
-            attempt.Launcher({"reads": [], "slurm": True, "inherits": patterns}, None, None, None).start([], 3)
+            launch = {"reads": [], "slurm": True, "own": ["TMPDIR"], "inherits": patterns}
+            attempt.Launcher(launch, None, None, None).start([], 3)
         self.assertEqual(seen, dict(kept, PATH=JOB + ":/bin"))
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
         # what the launcher sets, and Slurm for the node, goes first
@@ -978,6 +1057,16 @@ class LauncherEnvironment(unittest.TestCase):
         reap.forget(False)
         self.assertFalse(os.path.exists(path))
         open(path, "w").close()
+
+    def test_other_nodes_of_an_allocation_get_no_environment_but_over_the_remote_shell(self):
+        launch = {"slurm": True, "own": ["TMPDIR"], "node": "a", "reads": [], "files": {}, "start": "per-node",
+                  "launcher": [], "workers": [], "port": 1}
+        places = [{"node": name, "address": name, "ranks": 1} for name in "ab"]
+        one, env = attempt.Launcher(launch, None, None, None), {"HVDCTL_JOB": "j", "X": "1"}
+        self.assertEqual([one.request(places, at, env)["env"] for at in (0, 1)], [env, {"HVDCTL_JOB": "j"}])
+        children = mock.Mock()
+        workers.Workers(launch, children).ssh(places[1], [], ["true"], None, None, env=dict(env, TMPDIR="/first"))
+        self.assertEqual(children.start.call_args[1]["env"], {"X": "1"})
 
     def test_the_home_directory_of_the_login_is_not_passed_on(self):
         home = pwd.getpwuid(os.getuid()).pw_dir

@@ -61,7 +61,8 @@ fn a_job_is_what_slurm_says_until_it_has_left_the_queue() {
     assert!(called.starts_with("--parsable|--ntasks=2|--comment=a b|--job-name=big.h-1@a|"), "{called}");
     assert!(
         called.ends_with(&format!(
-            "|--wrap=trap '' USR2; [ -O {directory} ] || exit; exec sh {directory}/main {directory}|"
+            "|--wrap=[ -O {directory} ] || exit; trap '' USR1 USR2 50; (umask 077; env -0 >{directory}/begun); \
+             exec sh {directory}/main {directory}|"
         )),
         "{called}"
     );
@@ -250,6 +251,43 @@ fn the_end_of_a_job_is_awaited_as_long_as_the_command_has_time() {
     fs::write(machine.path("shown"), "JobId=7 JobState=CANCELLED Reason=None\n").unwrap();
     machine.prints(END, &variables(&machine));
     assert!(!machine.path("run/h-1").exists());
+}
+
+#[test]
+fn an_allocation_with_too_few_tasks_is_refused_with_the_way_out() {
+    let machine = login();
+    let within = |tasks: &str, ranks: u32| {
+        format!("{} ranks={ranks}\nexport SLURM_JOB_ID=9 SLURM_TASKS_PER_NODE='{tasks}'", variables(&machine))
+    };
+    let complaint = machine.fails(CHECK, &within("1", 2));
+    assert!(
+        complaint.contains("this is inside job 9 of Slurm, which has 1 task, but 2 ranks are to start"),
+        "{complaint}"
+    );
+    assert!(complaint.contains("env -u SLURM_JOB_ID hvdctl"), "{complaint}");
+    assert!(machine.fails(CHECK, &within("2(x3),1", 8)).contains("has 7 tasks"));
+    for (tasks, ranks) in [("2(x3),1", 7), ("2", 2), ("1", 0)] {
+        assert_eq!(machine.prints(CHECK, &within(tasks, ranks)), "hvdctl: within 9\n");
+    }
+    assert!(!machine.path("sbatch").exists(), "nothing is submitted there");
+}
+
+#[test]
+fn a_new_job_has_nothing_of_the_one_around_it_and_what_is_passed_on_is_kept() {
+    let machine = login();
+    let seen = always(machine.path("seen").to_str().unwrap());
+    machine.stub("sbatch", &format!("env >{seen}; echo 8"));
+    let around = "export SLURM_JOB_NODELIST=n1 SLURM_NTASKS=1 SLURM_CONF=/c X='a b'; unset SLURM_JOB_ID";
+    machine.prints(SUBMIT, &format!("{}\n{around}", variables(&machine)));
+    let given = fs::read_to_string(machine.path("seen")).unwrap();
+    assert!(!given.contains("SLURM_NTASKS") && given.contains("SLURM_CONF=/c"), "{given}");
+    let submitted = machine.path("run/h-1/submitted");
+    let kept = fs::read(&submitted).unwrap();
+    assert!(kept.split(|byte| *byte == 0).any(|one| one == b"X=a b"));
+    assert_eq!(fs::metadata(submitted).unwrap().permissions().mode() & 0o777, 0o600);
+    // without an allocation, what the user sets for srun is passed on
+    machine.prints(SUBMIT, &format!("{}\nexport SLURM_CPU_BIND=none; unset SLURM_JOB_ID", variables(&machine)));
+    assert!(fs::read_to_string(machine.path("seen")).unwrap().contains("SLURM_CPU_BIND=none"));
 }
 
 const KEY: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/key.sh"];

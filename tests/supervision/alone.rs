@@ -46,6 +46,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         restarts: 0,
         elastic: None,
         slurm: false,
+        warning: None,
         queued: false,
         own_workers: false,
         grace: 1,

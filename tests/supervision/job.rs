@@ -1,7 +1,7 @@
 //! A job on the two nodes: its files as `job::directory` writes them, its processes, and how it ended.
 
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually};
-use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost, Surroundings};
+use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost, Surroundings, Warning};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
 use hvdctl::launch::{KeptRanks, LaunchRequest, Launcher, launcher};
@@ -116,6 +116,8 @@ pub struct Spec {
     pub default_command: bool,
     /// The variables of the user, as JSON.
     pub env: String,
+    /// The signal that the ranks get before the limit of an allocation of Slurm, if the nodes are one.
+    pub warning: Option<Warning>,
 }
 
 impl Spec {
@@ -145,6 +147,7 @@ impl Spec {
             cwd: None,
             default_command: false,
             env: "{}".to_owned(),
+            warning: None,
         }
     }
 
@@ -218,6 +221,7 @@ impl Cluster {
             ("HVDCTL_RUN", "/run/hvdctl"),
             ("PYTHONUNBUFFERED", "1"),
             ("HOROVOD_STAND_IN_LEAVES_OUT", spec.left_out),
+            ("HVDCTL_PLACE", "/nowhere"),
         ];
         env.extend((!spec.registers).then_some(("HOROVOD_STAND_IN_UNREGISTERED", "1")));
         let launching = Node::start(self.dir(), 0, &command, &env);
@@ -299,7 +303,8 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
             timeout: spec.elastic_timeout,
             in_place: spec.in_place,
         }),
-        slurm: false,
+        slurm: spec.warning.is_some(),
+        warning: spec.warning,
         queued: false,
         own_workers: false,
         grace: spec.grace,

@@ -2,8 +2,11 @@
 
 use crate::cluster::Cluster;
 use crate::job::{Spec, each, each_launcher};
+use hvdctl::launch::description::Warning;
+use hvdctl::schedule::slurm::options::OWN_SIGNAL;
 use rustix::process::Signal;
 use std::fs;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -46,6 +49,30 @@ fn a_job_that_the_engine_stops_has_failed_and_gets_little_time() {
         job.signal(Signal::USR1);
         let end = job.end();
         end.failed("its launcher's container was stopped", 1).ranks([(137, true), (137, true)]);
+    });
+}
+
+#[test]
+fn signals_for_ranks_within_an_allocation_reach_them_and_end_nothing() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "for name in 'SIGUSR1', 'SIGUSR2':
+    signal.signal(getattr(signal, name), lambda number, _: print(signal.Signals(number).name, flush=True))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print('ready', flush=True)
+while True: time.sleep(0.1)";
+        let warning = Some(Warning { signal: 10, seconds: 1 });
+        let job = cluster.start(&Spec { warning, ..Spec::python(method, program) });
+        job.until_ready();
+        // as `scancel --batch --signal=USR2`
+        job.signal(Signal::USR2);
+        (0..2).for_each(|rank| job.until(rank, "SIGUSR2"));
+        // Slurm, some time before the limit
+        let main = job.launching.main().unwrap().as_raw_nonzero().to_string();
+        let sent = Command::new("kill").args([&format!("-{OWN_SIGNAL}"), &main]).status().unwrap();
+        assert!(sent.success());
+        (0..2).for_each(|rank| job.until(rank, "SIGUSR1"));
+        job.end().failed("Slurm's time limit was reached", 1).ranks([(0, true), (0, true)]);
     });
 }
 

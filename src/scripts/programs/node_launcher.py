@@ -17,6 +17,7 @@ import tempfile
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import binding  # noqa: E402
 import files  # noqa: E402
+import variables  # noqa: E402
 
 EACH = "each"  # the argument of the second stage, which starts every rank
 
@@ -67,6 +68,7 @@ def main():
         return start_each()
     request = json.loads(sys.stdin.buffer.readline().decode())
     env = dict(os.environ, **dict(request["env"], **own_variables(request["reads"])))
+    variables.take_own(env)
     if "OMP_NUM_THREADS" not in env:
         # torchrun would set 1 for each of several ranks, regardless of the cores
         _, _, threads = binding.here(load("job.json").get("bind"), request["ranks"], dict(env, **load("env.json")))

@@ -1,5 +1,5 @@
 # Checks whether Slurm takes a job, and submits nothing. Appended to process/common.sh and slurm/common.sh. Variables: run_dir, options (a
-# line of sh that sets the arguments).
+# line of sh that sets the arguments), ranks (how many the job has, or 0 for as many as there are tasks).
 for program in sbatch squeue scancel scontrol srun; do
   command -v "$program" >/dev/null || {
     echo "$program: not found; this is not a Slurm login node" >&2
@@ -15,6 +15,15 @@ case ${version##* } in
   ;;
 esac
 # within an allocation nothing is submitted
-[ -z "${SLURM_JOB_ID:-}" ] || exit 0
+if [ -n "${SLURM_JOB_ID:-}" ]; then
+  # a list such as 2(x3),1
+  tasks=$(($(printf '%s' "${SLURM_TASKS_PER_NODE:-0}" | sed 's/(x\([0-9]*\))/*\1/g; s/,/+/g')))
+  [ "${ranks:-0}" -le "$tasks" ] || {
+    echo "this is inside job $SLURM_JOB_ID of Slurm, which has $tasks task$([ "$tasks" = 1 ] || echo s), but $ranks ranks are to start; to submit a new job: env -u SLURM_JOB_ID hvdctl …" >&2
+    exit 1
+  }
+  echo "hvdctl: within $SLURM_JOB_ID"
+  exit 0
+fi
 eval "$options"
 sbatch --test-only "$@" --wrap=true

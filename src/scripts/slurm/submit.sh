@@ -3,6 +3,8 @@
 must_find "$which"
 eval "$options"
 rm -f "$directory/done" "$directory/ended" "$directory/gone" "$directory/job"
+# signals that are for the ranks end nothing, and what the node has set in the environment is known (variables.py)
+begin="trap '' USR1 USR2 50; (umask 077; env -0 >$directory/begun); exec sh $directory/main $directory"
 if [ -n "${SLURM_JOB_ID:-}" ]; then
   # within an allocation: a step on its first node, which outlives this login
   first=$(scontrol show hostnames "${SLURM_JOB_NODELIST:-}" | head -n 1)
@@ -13,10 +15,11 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
     case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
   done
+  (umask 077 && env -0 >"$directory/submitted")
   # shellcheck disable=SC2016 # the variables of the step
   setsid srun --nodes=1 --ntasks=1 --nodelist="$first" --overlap --mpi=none --job-name="$name.$id" --output="$directory/output" \
     --open-mode=append --chdir="$directory" --export=ALL \
-    sh -c 'printf "%s.%s\n" "$SLURM_JOB_ID" "$SLURM_STEP_ID" >"$0/job.new" && mv "$0/job.new" "$0/job" && exec sh "$0/main" "$0"' "$directory" \
+    sh -c 'printf "%s.%s\n" "$SLURM_JOB_ID" "$SLURM_STEP_ID" >"$0/job.new" && mv "$0/job.new" "$0/job" && eval "$1"' "$directory" "$begin" \
     </dev/null >/dev/null 2>"$directory/refused" &
   step=$!
   # it says itself that it has started, and may have ended by then; what failed in it is in its output. A file of another node is seen late
@@ -38,8 +41,13 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   done
   exit 0
 fi
+# within another job's allocation, of which the user has unset SLURM_JOB_ID
+[ -z "${SLURM_JOB_NODELIST:-}" ] || for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
+  case $variable in SLURM_CONF | SLURM_JWT) ;; *) unset "$variable" ;; esac
+done
+(umask 077 && env -0 >"$directory/submitted")
 number=$(sbatch --parsable "$@" --job-name="$name.$id" --output="$directory/output" --open-mode=append --chdir="$directory" \
-  --wrap="trap '' USR2; [ -O $directory ] || exit; exec sh $directory/main $directory") || exit
+  --wrap="[ -O $directory ] || exit; $begin") || exit
 # of a federation: NUMBER;CLUSTER
 number=${number%%;*}
 printf '%s\n' "$number" >"$directory/job"

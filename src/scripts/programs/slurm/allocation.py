@@ -3,7 +3,8 @@ which addresses the nodes reach one another, writes that to the job's files, and
 the number of ranks, or 0 for all tasks that Slurm has allocated.
 
 With `address`, the name of the first node and the addresses by which Slurm knows the first two nodes it prints the node
-that it runs on and its address in their network; Slurm starts it so on every node."""
+that it runs on and its address in their network, and on the other nodes keeps what is their own in the environment
+(variables.py); Slurm starts it so on every node."""
 import contextlib
 import fcntl
 import json
@@ -23,22 +24,21 @@ import faults  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
 import result  # noqa: E402
+import variables  # noqa: E402
 from here import PROGRAMS  # noqa: E402
 
-# what Slurm sets for each node; that of the first node is not for the others
-OF_STEP = {"HVDCTL_NODE", "SLURMD_NODENAME", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS",
-           "SLURM_TASK_PID", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_CPUS_ON_NODE",
-           "SLURM_TOPOLOGY_ADDR", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-           "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
-OF_JOB = re.compile("SLURM_(JOB.*|CONF|CLUSTER_NAME|CPU_BIND)$")  # variables that do not ask for anything
 OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
 OPEN = (faults.END_NOT_KNOWN, faults.PREEMPTED, faults.PREEMPTED_TO_RETURN)
 PLACED = {"is_placed": True}  # record/mod.rs
 LOGS = ("log", "samples")
 # what ranks leave that has ended with them, or may be secret
-OF_RANKS = ("states", "env.json", "inherited.json", "inherited.json.new", "world.json")
+OF_RANKS = ("states", "env.json", "inherited.json", "inherited.json.new", "world.json", variables.OWN)
 SUPERVISOR = os.path.join(PROGRAMS, "job_supervisor.py")
 SIOCGIFADDR = 0x8915  # asks for the address of an interface
+FIRST = "first.json"  # the environment that is passed from the first node to the others
+SUBMITTED, BEGUN = "submitted", "begun"  # the environments of the login and of the batch script (slurm/submit.sh)
+UNHARMED = "trap '' USR1 USR2; exec \"$@\""  # starts a program that signals for ranks do not end
+LISTEN = "for name in USR1 USR2; do trap \"echo $name; kill \\$!\" $name; done; while :; do sleep 3600 & wait; done"
 LIMIT = 60  # seconds for Slurm to start a program on every node
 KILL_WAIT = 30  # seconds: that of Slurm if its configuration says nothing (slurm.conf(5))
 LEAST_PAUSE = 5  # seconds between two questions to Slurm whether it preempts the job
@@ -91,28 +91,51 @@ def interface(wanted):
     raise RuntimeError("no interface of this node has the address %s" % wanted)
 
 
-def on_each(count, mpi, command):
+def of_job():
+    """The environment without what asks for something else than a step does; as srun.sh."""
+    return variables.passed(os.environ, ())
+
+
+def listen(node, start):
+    """Starts a step on a node that writes the name of each signal that Slurm sends to steps. `start`: as
+    `subprocess.Popen`."""
+    argv = ["srun", "--nodes=1", "--ntasks=1", "--nodelist=" + node, "--overlap", "--mpi=none", "--gres=none",
+            "--mem=0", "--export=ALL", "--quiet", "--input=none", "--unbuffered", "sh", "-c", LISTEN]
+    # without the mark by which the rest of an attempt is found
+    env = {name: value for name, value in of_job().items() if name != "HVDCTL_JOB"}
+    return start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def is_step():
+    """Whether this job is a step within another one's allocation, and no job of its own (slurm/submit.sh)."""
+    return os.path.exists(os.path.join(os.environ.get("HVDCTL_PLACE", PROGRAMS), "step"))
+
+
+def on_each(count, mpi, command, env=None):
     """Runs a command once on each of so many nodes, all of the allocation, as a step with this type of MPI. Raises
     subprocess.TimeoutExpired after LIMIT seconds."""
-    # as srun.sh
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or OF_JOB.match(name)}
     argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
-            "--mem=0", "--export=ALL", "--quiet", "--input=none"] + command
-    return subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
+            "--mem=0", "--export=ALL", "--quiet", "--input=none", "sh", "-c", UNHARMED, "sh"]
+    return subprocess.run(argv + command, env=env or of_job(), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=LIMIT)
 
 
-def addresses(nodes):
-    """The address of every node of the allocation by its name."""
+def addresses(nodes, env):
+    """The address of every node of the allocation by its name. `env`: the environment that is passed to them."""
     if len(nodes) == 1:
         return {nodes[0]: "127.0.0.1"}
     shown = ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes[:2])])
     found = dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", shown))
     known = [found.get(node, node) for node in nodes[:2]]
     try:
-        asked = on_each(len(nodes), "none", [sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known)
+        program = [sys.executable, os.path.abspath(__file__), "address", nodes[0]]
+        asked = on_each(len(nodes), "none", program + known, env)
     except subprocess.TimeoutExpired:
         raise RuntimeError("Slurm has not started a program on every node within %d s" % LIMIT)
     lines = asked.stdout.decode(errors="replace").splitlines()
+    failed = next((line for line in lines if line.startswith("hvdctl-failed ")), None)
+    if failed:
+        raise RuntimeError(failed.partition(" ")[2])
     found = dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address "))
     if asked.returncode or len(found) < len(nodes):
         raise NotShared("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
@@ -255,6 +278,37 @@ def prepare_again(record, nodes):
     return list(dict.fromkeys(earlier))
 
 
+def gpus_of(gres):
+    """The number of GPUs in generic resources such as `gpu:a100:2,shard:1`."""
+    return sum(int(one.rpartition(":")[2]) for one in gres.split(",") if re.match(r"gpu:(.*:)?\d+$", one))
+
+
+def tasks(ranks, gpus):
+    """How many of so many ranks each node may have, by the tasks and the GPUs (`gpus`) that Slurm has given there."""
+    # in a step within an allocation, slurm/submit.sh has passed on those of that
+    of_allocation = os.environ.pop("HVDCTL_TASKS", "")
+    counts = per_node(of_allocation or os.environ["SLURM_TASKS_PER_NODE"])
+    if of_allocation:
+        return counts
+    if not ranks and "SLURM_NTASKS" not in os.environ:
+        # the number of tasks is not given: one for each GPU
+        return gpus if any(gpus) else counts
+    is_placed = any(name in os.environ for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU",
+                                                     "SLURM_GPUS_PER_TASK"))
+    return counts if is_placed else by_gpus(counts, gpus, ranks)
+
+
+def by_gpus(counts, gpus, ranks):
+    """The tasks of each node so that no two share a GPU while another one is free: Slurm places them by cores."""
+    ranks = ranks or sum(counts)
+    if sum(gpus) < ranks:
+        return counts
+    counts = [min(count, has) for count, has in zip(counts, gpus)]
+    for at, has in enumerate(gpus):
+        counts[at] += min(has - counts[at], max(ranks - sum(counts), 0))
+    return counts
+
+
 def prepare_node(share, is_first, placed, record):
     """Writes what a node has of its own. Its log may be there from an allocation before this one."""
     own = PROGRAMS if is_first else node_directory(share["node"])
@@ -282,33 +336,28 @@ def prepare(ranks):
     """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher, and the
     settings of Slurm."""
     nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
-    # in a step within an allocation, slurm/submit.sh has passed on those of that
-    tasks = os.environ.pop("HVDCTL_TASKS", "")
-    counts = per_node(tasks or os.environ["SLURM_TASKS_PER_NODE"])
-    is_given = ranks or tasks or "SLURM_NTASKS" in os.environ
-    gpus = os.environ.get("SLURM_GPUS_ON_NODE", "")
-    if not is_given and gpus.isdigit():
-        # the number of tasks is not given: one for each GPU
-        counts = [int(gpus)] * len(nodes)
-    placed = shares(nodes, counts, ranks)
+    shown = ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]])
+    given = resources(shown)
+    placed = shares(nodes, tasks(ranks, [gpus_of(given.get(node, "")) for node in nodes]), ranks)
     record = json.loads(files.read("job.json").decode())
     before = record["placement"]["shares"][0]["node"] if record["slurm"]["is_placed"] else None
     earlier = prepare_again(record, [share["node"] for share in placed])
     # before anything runs on the other nodes
     for share in placed:
         prepare_node(share, share is placed[0], placed, record)
-    found = addresses(nodes)
-    shown = ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]])
-    given = resources(shown)
+    now, own = dict(os.environ), of_this_node()
+    files.write_json(FIRST, {"passed": variables.passed(now, own), "job": variables.of_whole_job(now)})
+    found = addresses(nodes, variables.passed(now, own))
+    files.remove(FIRST)
     files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes))
     files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed))
     hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]
-    launch = dict(json.loads(files.read("launch.json").decode()), **dict(hosts[0], workers=hosts[1:]))
+    launch = dict(json.loads(files.read("launch.json").decode()), **dict(hosts[0], workers=hosts[1:], own=own))
     for part in launch["launcher"]:
         if isinstance(part, dict) and "interface" in part:
             part["interface"]["shared"] = interface(hosts[0]["address"])
     config = configuration()
-    launch["slurm"] = begun(config, fields(shown), bool(tasks))
+    launch["slurm"] = begun(config, fields(shown), is_step())
     files.write_json("launch.json", launch)
     # after the directories: what reads it finds all logs
     record.update(ranks=placed[0]["ranks"], placement={"shares": placed}, slurm=PLACED)
@@ -316,6 +365,33 @@ def prepare(ranks):
     if before:
         note_requeue(before, placed)
     return launch, config
+
+
+def of_this_node():
+    """The names of this node's own variables."""
+    place = os.environ["HVDCTL_PLACE"]
+    environments = [variables.read(os.path.join(place, name)) for name in (SUBMITTED, BEGUN)]
+    return variables.of_first(*environments, now=dict(os.environ))
+
+
+def keep_own():
+    """Writes this node's own variables, unless it is the first one or has no ranks: runs the lines of `activate` in the
+    environment in which they ran there, with what is this node's."""
+    node, place = os.environ["SLURMD_NODENAME"], os.environ["HVDCTL_PLACE"]
+    directory = os.path.join(PROGRAMS, "nodes", node)
+    if not os.path.isdir(directory):
+        return
+    first = json.loads(files.read(FIRST).decode())
+    begun, submitted = (variables.read(os.path.join(place, name)) for name in (BEGUN, SUBMITTED))
+    # what the step has otherwise than it was given
+    here = {name: value for name, value in os.environ.items() if first["passed"].get(name) != value}
+    from_login = {name: value for name, value in begun.items() if submitted.get(name) == value}
+    base = dict(from_login or first["passed"], **here)
+    found = variables.activate(place, base, directory)
+    text = json.dumps(variables.differences(first["passed"], found, first["job"]))
+    path = os.path.join(directory, variables.OWN)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
 
 
 def declared():
@@ -355,6 +431,11 @@ def report(ranks, error):
 
 def main():
     if sys.argv[1:2] == ["address"]:
+        try:
+            if os.environ["SLURMD_NODENAME"] != sys.argv[2]:
+                keep_own()
+        except (OSError, RuntimeError, ValueError) as error:
+            return print("hvdctl-failed %s: %s" % (os.environ["SLURMD_NODENAME"], error))
         print("hvdctl-address %s %s" % (os.environ["SLURMD_NODENAME"], address(sys.argv[2], sys.argv[3:])))
         return
     ranks = int(sys.argv[1])

@@ -9,7 +9,7 @@ import endings
 import faults
 
 BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
-TIME_LIMIT = signal.SIGUSR2  # what Slurm sends some time before the end of the allocation (schedule/slurm)
+TIME_LIMIT = 50  # what Slurm sends some time before the end of the allocation (schedule/slurm/options.rs)
 # in the place of the signal with which Slurm takes the allocation away: why it does, if it has said so
 (PREEMPTED, TO_RETURN, NOT_TO_RETURN, NODE_LOST, LOST_FOR_GOOD, MEMORY, REQUEUED,
  NOT_KNOWN) = range(signal.SIGRTMIN, signal.SIGRTMIN + 8)

@@ -35,6 +35,7 @@ import rank_state  # noqa: E402
 import reap  # noqa: E402
 import samples  # noqa: E402
 import starting  # noqa: E402
+import variables  # noqa: E402
 import waiting  # noqa: E402
 from here import HERE, PROGRAMS  # noqa: E402
 
@@ -43,6 +44,7 @@ REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals
 SHIM_DELAY = reap.AFTER_FAILURE + 6
 # variables of a program that writes to one: no colours, and nothing waits for a key
 TERMINAL = {"TERM": "dumb", "PAGER": "cat"}
+SEEN = 5  # seconds for which a signal for the program stays pending here
 WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count,
          "waits": files.is_flag}
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
@@ -221,11 +223,13 @@ class Program:
 
     @staticmethod
     def lead(cpus):
-        """In the child: its cores, a process group of its own, and an end together with the supervisor whatever happens
-        to that."""
+        """In the child: its cores, a process group of its own, the usual signals, and an end together with the
+        supervisor whatever happens to that."""
         os.sched_setaffinity(0, cpus)
         os.setpgid(0, 0)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
+        for number in reap.PASSED:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS | reap.PASSED)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def has_ended(self):
@@ -344,6 +348,7 @@ class Supervisor:
         observed = first_limit([idle_limit(job, size), warning])
         self.state = rank_state.Running(hung=None)
         self.limits = rank_state.Limits(job["grace"], idle_limit(job, size) if observed else None, job["stall"])
+        self.pending_since = None  # of signals for the program
         self.next_sample = time.monotonic()
         self.progress = rank_state.Progress(self.next_sample)
         self.activity = activity.Activity(observed, launcher["spins"], self.children.start) if observed else None
@@ -384,7 +389,9 @@ class Supervisor:
         """Starts the program. Returns whether it could be started."""
         # arguments that are no UTF-8 are lists of bytes (text/argument.rs)
         argv = [part if isinstance(part, str) else bytes(part) for part in self.job["command"]]
-        env = program_environment(os.environ, self.launcher, given)
+        size = first_number(self.launcher["size"], os.environ)
+        inherited = variables.of_rank(os.environ, self.launcher, self.job, self.log.rank, size)
+        env = program_environment(inherited, self.launcher, given)
         path = env.get("PATH", os.defpath)
         wanted, argv = argv, starting.available(argv, self.job.get("default_command"), path)
         if argv != wanted and self.log.rank == 0:
@@ -489,6 +496,7 @@ class Supervisor:
     def sample(self):
         """Checks what the program's processes do, once a second."""
         self.children.reap_orphans()
+        self.forget_signals()
         self.program.note_background()
         self.progress.note_stopped(self.program.is_stopped(), time.monotonic())
         if not self.is_state(rank_state.Running):
@@ -505,6 +513,14 @@ class Supervisor:
         stopped, quiet = self.progress.stopped_for(now), self.progress.quiet[-1]
         self.decide(rank_state.Sample(now, self.program.has_ended(), stopped, quiet))
         self.waiting.note(max(stopped, quiet), self.describe)
+
+    def forget_signals(self):
+        """Drops signals for the program that have come here, too, when no other process needs to see them any more
+        (reap.py)."""
+        now, pending = time.monotonic(), signal.sigpending() & reap.PASSED
+        self.pending_since = (self.pending_since or now) if pending else None
+        if pending and now - self.pending_since > SEEN:
+            signal.sigwait(pending)
 
     def follow_world(self):
         """Takes another number if the launcher has given it one. A rank that waits for others to join makes no
@@ -625,6 +641,7 @@ def inherit():
 
 
 def main():
+    signal.pthread_sigmask(signal.SIG_BLOCK, reap.PASSED)
     shim, gone, answer = detach()
     code, delay, is_replaced, orphan = 1, 0, False, None
     try:
@@ -633,6 +650,7 @@ def main():
             for name, value in files.read_json("process.json", {"HVDCTL_PROCESS": files.is_text}).items():
                 os.environ.setdefault(name, value)
         inherit()
+        variables.take_own(os.environ)
         launcher = files.load("launcher.json")
         log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
         watch = LauncherWatch(shim, gone, launcher["daemons"])

@@ -86,14 +86,17 @@ class Workers:
 
     def __init__(self, launch, children):
         self.list, self.port, self.children = launch["workers"], launch["port"], children
+        self.own = set(launch.get("own", ()))  # variables of this node alone
         self.connections = {}  # node: the ssh process of its shared connection
 
-    def ssh(self, worker, options, command, stdin, stdout, stderr=None, **more):
+    def ssh(self, worker, options, command, stdin, stdout, stderr=None, env=None, **more):
         """Starts a command in a worker, over its sshd, as the launcher reaches it. `stderr`: as `stdout` if it is not
-        given."""
+        given; `env`: what the remote shell passes on under Slurm, which is that of this process without what is of this
+        node alone if it is not given."""
         argv = [os.path.join(HERE, "ssh"), "-p", str(self.port), "-o", "ConnectTimeout=5"] + options
         # without the job's mark: this ssh must not be ended with the rest of the job
-        env = {name: value for name, value in os.environ.items() if name != "HVDCTL_JOB"}
+        env = {name: value for name, value in (env or os.environ).items()
+               if name != "HVDCTL_JOB" and name not in self.own}
         return self.children.start(argv + [worker["address"]] + command, env=env, stdin=stdin, stdout=stdout,
                                    stderr=stdout if stderr is None else stderr, bufsize=0, **more)
 
@@ -212,6 +215,15 @@ class Workers:
         except (OSError, ValueError):
             return None
         finally:
+            late.cancel()
+
+    def signal(self, worker, number):
+        """Sends a signal to the ranks of a node."""
+        command = ["python3 %s signal %d" % (shlex.quote(os.path.join(HERE, "reap.py")), number)]
+        with contextlib.suppress(OSError):
+            child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
+            late = kill_after(child, PROGRAM_LIMIT)
+            child.wait()
             late.cancel()
 
     def ready(self, worker):
