@@ -730,6 +730,7 @@ fn jobs_made(all: &mut Made) {
         container: None,
         may_run: false,
         nodes: names(&["node1", "node2"]),
+        earlier: Vec::new(),
     };
     let part = |node: &str, first: u32| {
         let gpus = vec![format!("GPU-{first}a"), format!("GPU-{first}b")];
