@@ -54,7 +54,7 @@ fn hint(fault: &Fault, restarts_help: bool) -> Option<&'static str> {
         }
         Fault::Preempted { .. } | Fault::NodeFailed { .. } => "run the command again",
         Fault::AllocationRequeued => "run the command again when the allocation has started, or without an allocation",
-        Fault::EndNotKnown => "hvdctl jobs shows the reason when Slurm answers again; `sacct` may show it, too",
+        Fault::EndNotKnown => "hvdctl jobs shows the reason when Slurm answers again; its accounting may have it, too",
         Fault::NotActivated { .. } => {
             "correct that line in slurm.activate; a login shell runs it on the first node of the job"
         }

@@ -343,7 +343,7 @@ fn a_job_that_failed_without_a_rank_has_its_fault_and_the_next_step() {
             Fault::EndNotKnown,
             2,
             true,
-            "hvdctl jobs shows the reason when Slurm answers again; `sacct` may show it, too",
+            "hvdctl jobs shows the reason when Slurm answers again; its accounting may have it, too",
         ),
         (Fault::NodeFailed { requeues: Some(false) }, 2, true, "run the command again"),
         (Fault::NodeFailed { requeues: None }, 2, true, "with --restarts N Slurm starts it again, on other nodes"),

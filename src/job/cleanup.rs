@@ -1,6 +1,5 @@
 //! Cleanup after a job: ends its processes, removes its containers, and records its result.
 
-use super::node_log::read_file;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
@@ -9,7 +8,7 @@ use crate::event::{Events, Step};
 use crate::inventory::Cluster;
 use crate::model::fault::Fault;
 use crate::node::facts::Facts;
-use crate::record::{JobResult, Record, stored};
+use crate::record::{JobResult, stored};
 use crate::runtime::Runtime;
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::transport::node::Script;
@@ -81,23 +80,6 @@ impl JobNodes<'_> {
         let (launcher, others) =
             tokio::join!(again(self.launcher.clone()), for_each_node(std::mem::take(&mut self.others), again));
         (self.launcher, self.others) = (launcher, others);
-    }
-
-    /// Takes the nodes on which Slurm has started the job again, and keeps those that it had before.
-    ///
-    /// # Errors
-    /// When the login node does not answer, or the job's record cannot be read.
-    pub async fn place_again(&mut self) -> Result<(), NodeError> {
-        let text = read_file(&self.launcher, self.cluster, self.id, "job.json").await?;
-        let record = Record::read(self.id, &String::from_utf8_lossy(&text)).map_err(|record| {
-            NodeError::failed(self.launcher.transport.node(), "read the job's record", record.reason)
-        })?;
-        let shares = record.placement.shares.into_iter().map(|share| share.node);
-        let mut members = shares.chain(record.earlier).map(|node| self.launcher.of_slurm(&node));
-        if let Some(first) = members.next() {
-            (self.others, self.launcher) = (members.collect(), first);
-        }
-        Ok(())
     }
 
     /// Checks that the logs of all nodes can be followed at once.

@@ -1,7 +1,7 @@
 //! The logs of all nodes of a running job, followed in one stream.
 
 use super::cleanup::JobNodes;
-use super::node_log::{LogPosition, NodeLog, PIECE, gone};
+use super::node_log::{LogPosition, NodeLog, PIECE, gone, place_again};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
@@ -194,7 +194,7 @@ impl<'a> Follow<'a> {
     /// are followed where they are now: that of the first node is in the job's directory itself.
     pub async fn follow_requeued(&mut self, job: &mut JobNodes<'_>) {
         let Some(first) = self.logs.first().map(|followed| followed.log.clone()) else { return };
-        if let Err(error) = job.place_again().await {
+        if let Err(error) = place_again(job).await {
             return self.events.warn(error);
         }
         for log in first.of_nodes(job) {

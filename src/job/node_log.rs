@@ -7,6 +7,7 @@ use crate::cluster::operator::now;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::inventory::Cluster;
+use crate::record::Record;
 use crate::record::frames::{Frame, Parser};
 use crate::text::units::human;
 use crate::transport::node::{Process, Script};
@@ -265,6 +266,22 @@ pub async fn read_file(member: &Member, cluster: &Cluster, id: &str, file: &str)
     let script = Script::new(PIECE_OF).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("file", file);
     let script = script.with("offset", "0").with("length", &MOST_OF_FILE.to_string());
     member.transport.script(&script, "read a file of the job").await
+}
+
+/// Takes the nodes on which Slurm has started a job again, and keeps those that it had before.
+///
+/// # Errors
+/// When the login node does not answer, or the job's record cannot be read.
+pub async fn place_again(job: &mut JobNodes<'_>) -> Result<(), NodeError> {
+    let text = read_file(&job.launcher, job.cluster, job.id, "job.json").await?;
+    let record = Record::read(job.id, &String::from_utf8_lossy(&text))
+        .map_err(|record| NodeError::failed(job.launcher.transport.node(), "read the job's record", record.reason))?;
+    let shares = record.placement.shares.into_iter().map(|share| share.node);
+    let mut members = shares.chain(record.earlier).map(|node| job.launcher.of_slurm(&node));
+    if let Some(first) = members.next() {
+        (job.others, job.launcher) = (members.collect(), first);
+    }
+    Ok(())
 }
 
 /// Reads what `job/size.sh` prints.

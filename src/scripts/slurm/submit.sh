@@ -29,7 +29,7 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
     ls "$directory" >/dev/null
     kill -0 "$step" 2>/dev/null || late=$((late + 1))
     [ "$late" -lt 20 ] || {
-      cat "$directory/refused" "$directory/output" 2>/dev/null >&2
+      cat "$directory/refused" "$directory/output" >&2 2>/dev/null
       exit 1
     }
     [ "$(date +%s)" -lt "$until" ] || {
