@@ -91,8 +91,8 @@ def of_job():
 def listen(node, start):
     """Starts a step on a node that writes the name of each signal that Slurm sends to steps. `start`: as
     `subprocess.Popen`."""
-    argv = ["srun", "--nodes=1", "--ntasks=1", "--nodelist=" + node, "--overlap", "--mpi=none", "--gres=none", "--mem=0",
-            "--export=ALL", "--quiet", "--input=none", "--unbuffered", "sh", "-c", LISTEN]
+    argv = ["srun", "--nodes=1", "--ntasks=1", "--nodelist=" + node, "--overlap", "--mpi=none", "--gres=none",
+            "--mem=0", "--export=ALL", "--quiet", "--input=none", "--unbuffered", "sh", "-c", LISTEN]
     # without the mark by which the rest of an attempt is found
     env = {name: value for name, value in of_job().items() if name != "HVDCTL_JOB"}
     return start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
