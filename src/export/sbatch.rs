@@ -6,11 +6,12 @@
 use super::gaps::{OtherScheduler, missing};
 use super::{ExportRequest, Exported, ExportedVariable, comment};
 use crate::error::Error;
-use crate::inventory::{Controller, Gpus, LauncherName, Node, Slurm};
+use crate::inventory::{Cluster, Controller, Gpus, LauncherName, Node, Slurm};
 use crate::launch::placement::MapBy;
 use crate::launch::{self, open_mpi::time_to_end};
 use crate::node::network::known_slots;
 use crate::schedule::slurm::options::submission;
+use crate::start::request::JobOptions;
 use crate::text::quote;
 use crate::text::units::count;
 
@@ -63,14 +64,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     // hvdctl follows the output of its own jobs elsewhere
     let is_output = |option: &str| option.starts_with("--output=") || option.starts_with("-o");
     let output: Vec<String> = job.submission.extract_if(.., |option| is_output(option)).collect();
-    let submitted = submission(&slurm, &job, cluster, SIGNAL)?;
-    if submitted.warning.is_some() {
-        return Err(Error::usage(
-            "--signal: the script has a --signal of its own, at which its ranks get SIGTERM",
-            "leave it out, or change both in the script: --signal, and the trap",
-        ));
-    }
-    let options = [submitted.options, output].concat();
+    let options = [submitted(&slurm, &job, cluster)?, output].concat();
     if let Some(bad) = options.iter().find(|option| option.contains(|c: char| c.is_control())) {
         return Err(Error::usage(
             format!("the option {} of sbatch has a control character", quote::readable(bad)),
@@ -105,6 +99,18 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     }
     let commands = vec!["sbatch FILE".to_owned()];
     Ok(Exported { name: request.name.to_owned(), text, missing, warnings, commands })
+}
+
+/// Returns the options of sbatch in the script.
+fn submitted(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<Vec<String>, Error> {
+    let submitted = submission(slurm, job, cluster, SIGNAL)?;
+    if submitted.warning.is_some() {
+        return Err(Error::usage(
+            "--signal: the script has a --signal of its own, at which its ranks get SIGTERM",
+            "leave it out, or change both in the script: --signal, and the trap",
+        ));
+    }
+    Ok(submitted.options)
 }
 
 /// Returns an option as sbatch reads it in a script: a backslash escapes there, also in quotes

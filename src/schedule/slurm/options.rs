@@ -62,7 +62,7 @@ const SIGNALS: [(&str, u8); 11] = [
 
 /// How a job is submitted.
 #[derive(Debug)]
-pub struct Submission {
+pub struct SlurmSubmission {
     /// The options of sbatch: those of hvdctl and of the inventory, then those of the operator, which take precedence.
     pub options: Vec<String>,
     /// The signal that the ranks get before the time limit, if one was asked for (`--signal`).
@@ -73,7 +73,7 @@ pub struct Submission {
 ///
 /// # Errors
 /// Options that jobs under Slurm do not have.
-pub fn submission(slurm: &Slurm, job: &JobOptions, cluster: &Cluster, signal: &str) -> Result<Submission, Error> {
+pub fn submission(slurm: &Slurm, job: &JobOptions, cluster: &Cluster, signal: &str) -> Result<SlurmSubmission, Error> {
     check(job, &slurm.options)?;
     let needed = cluster.stop_grace.as_secs() + BEFORE_LIMIT;
     if slurm.time.iter().filter_map(|text| seconds(text)).any(|time| time < needed) {
@@ -105,7 +105,7 @@ pub fn submission(slurm: &Slurm, job: &JobOptions, cluster: &Cluster, signal: &s
     let requeue = if job.restarts > 0 { "--requeue" } else { "--no-requeue" };
     let own = named.chain(spread).chain([requeue.to_owned()]);
     let others = usual.without("--signal").chain(tasks.changed).chain(given.without("--signal"));
-    Ok(Submission { options: own.chain(others).collect(), warning })
+    Ok(SlurmSubmission { options: own.chain(others).collect(), warning })
 }
 
 /// Options of sbatch as they were given, and what those of [`READ`] say.

@@ -13,6 +13,7 @@ import workers
 
 # a process that does not expect one of them ends, so everything but the ranks' programs ignores them
 SIGNALS = reap.PASSED
+OTHERS_FIRST = 5  # seconds in which the ranks of other nodes get it before those of this one
 SAME = 1  # seconds in which one signal may come in several ways (`scancel --full`)
 
 
@@ -56,9 +57,13 @@ class Relay:
         if self.is_new(number):
             here = [place for place in self.places() if place["node"] == self.node]
             others = [place for place in self.places() if place["node"] != self.node]
+            sending = threading.Thread(target=workers.for_each, daemon=True,
+                                       args=(others, lambda place: self.nodes.signal(place, number)))
+            sending.start()
+            # the program of rank 0 may end the job at this signal
+            sending.join(OTHERS_FIRST)
             if here:
                 reap.deliver(number)
-            workers.for_each(others, lambda place: self.nodes.signal(place, number))
 
     def end(self):
         if self.listener and self.listener.poll() is None:
