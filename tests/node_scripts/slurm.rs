@@ -14,7 +14,7 @@ const WAIT: &[&str] = of_processes!["slurm/common.sh", "slurm/wait.sh"];
 fn login() -> Machine {
     let machine = Machine::new(&[]);
     let at = |file: &str| always(machine.path(file).to_str().unwrap());
-    machine.stub("squeue", &format!("[ ! -e {0}.down ] || exit 1; cat {0} 2>/dev/null; :", at("queue")));
+    machine.stub("squeue", &format!("[ ! -e {0}.down ] || {{ echo Unable to contact slurm controller >&2; exit 1; }}; cat {0} 2>/dev/null; :", at("queue")));
     machine.stub(
         "sbatch",
         &format!(
@@ -85,7 +85,11 @@ fn a_job_is_what_slurm_says_until_it_has_left_the_queue() {
     assert_eq!(listed(&machine), "h-1@a exited 7|gone");
     // that Slurm does not answer does not mean that nothing runs
     fs::write(machine.path("queue.down"), "").unwrap();
-    machine.fails(LIST, &variables(&machine));
+    assert_eq!(listed(&machine), "h-1@a exited 7|gone", "how a job has ended is recorded");
+    fs::remove_file(machine.path("run/h-1/ended")).unwrap();
+    assert_eq!(listed(&machine), "h-1@a running 7|UNKNOWN|Unable_to_contact_slurm_controller");
+    fs::remove_file(machine.path("run/h-1/job")).unwrap();
+    assert_eq!(listed(&machine), "h-1@a created -");
 }
 
 #[test]
@@ -116,6 +120,59 @@ fn a_job_has_ended_when_it_says_so_or_has_left_the_queue() {
     assert_eq!(machine.prints(WAIT, &variables(&machine)), "ended\n");
     machine.prints(END, &variables(&machine));
     assert!(!machine.path("scancel").exists(), "it leaves the queue by itself");
+}
+
+const COMMANDS: [&str; 6] = ["squeue", "sbatch", "scancel", "scontrol", "srun", "sacct"];
+
+/// A login node whose start-up file of login shells notes that it was read, and has the directory `opt` in PATH. This
+/// machine's own Slurm is not found there. Returns the variables of scripts.
+fn login_with_profile() -> (Machine, String) {
+    let machine = login();
+    for place in ["opt", "home", "bin"] {
+        fs::create_dir_all(machine.path(place)).unwrap();
+    }
+    for tool in fs::read_dir("/usr/bin").unwrap().chain(fs::read_dir("/bin").unwrap()).map(Result::unwrap) {
+        if !COMMANDS.iter().any(|command| tool.file_name() == *command) {
+            let _ = symlink(tool.path(), machine.path("bin").join(tool.file_name()));
+        }
+    }
+    let place = |name: &str| machine.path(name).display().to_string();
+    let (runs, opt, bin, home) = (place("profile.runs"), place("opt"), place("bin"), place("home"));
+    let profile =
+        format!("echo Welcome; echo run >>{runs}; export PATH={opt}:{bin} SLURM_CONF='/etc/a b.conf'; cat /nowhere\n");
+    fs::write(machine.path("home/.bash_profile"), profile).unwrap();
+    let variables =
+        format!("PATH='{}:{bin}' HOME='{home}' SHELL=bash\nunset SLURM_CONF\n{}", place("tools"), variables(&machine));
+    (machine, variables)
+}
+
+fn move_commands(machine: &Machine, from: &str, to: &str) {
+    for command in COMMANDS {
+        fs::rename(machine.path(from).join(command), machine.path(to).join(command)).unwrap();
+    }
+}
+
+#[test]
+fn commands_are_found_as_a_login_shell_finds_them() {
+    let (machine, variables) = login_with_profile();
+    let runs = || fs::read_to_string(machine.path("profile.runs")).unwrap_or_default().lines().count();
+    machine.prints(CHECK, &variables);
+    assert_eq!(runs(), 0, "they are in PATH already");
+    move_commands(&machine, "tools", "opt");
+    assert_eq!(machine.prints(SUBMIT, &variables), "7\n");
+    assert_eq!(runs(), 1);
+    // the next scripts know it
+    queue(&machine, "7|RUNNING|None|1|2|1:00|big.h-1@a");
+    machine.prints(CHECK, &variables);
+    assert!(machine.prints(LIST, &variables).contains(" running 7|RUNNING"));
+    assert_eq!(runs(), 1);
+    let kept = fs::read_to_string(machine.path("slurm.environment")).unwrap();
+    assert!(kept.contains("SLURM_CONF=/etc/a b.conf\n"), "{kept}");
+    // they are nowhere
+    fs::rename(machine.path("opt"), machine.path("gone")).unwrap();
+    let complaint = machine.fails(CHECK, &variables);
+    assert!(complaint.starts_with("sbatch: not found, neither in PATH ("), "{complaint}");
+    assert!(complaint.contains("nor in that of a login shell (bash)"), "{complaint}");
 }
 
 #[test]

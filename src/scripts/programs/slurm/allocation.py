@@ -33,11 +33,34 @@ OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
 PLACED = {"is_placed": True}  # record/mod.rs
 SUPERVISOR = os.path.join(PROGRAMS, "job_supervisor.py")
 SIOCGIFADDR = 0x8915  # asks for the address of an interface
-LIMIT = 60  # seconds for Slurm to start a program on every node
+LIMIT = 60  # seconds for Slurm to start a program on nodes whose prologs have ended
+LONGEST_PROLOG = 600  # seconds that a prolog may take where the site has set no limit
 
 
 class NotShared(RuntimeError):
     """The nodes do not all find the job's directory."""
+
+
+class NoCommands(RuntimeError):
+    """This node does not have the commands of Slurm."""
+
+
+def find_commands():
+    """Takes over what a login shell on the login node had if only that finds the commands of Slurm
+    (slurm/common.sh)."""
+    kept = os.path.join(os.path.dirname(os.path.dirname(os.environ.get("HVDCTL_PLACE", ""))), "slurm.environment")
+    if missing_command():
+        with contextlib.suppress(OSError), open(kept, errors="surrogateescape") as file:
+            for name, value in (line.rstrip("\n").split("=", 1) for line in file if "=" in line):
+                os.environ[name] = os.environ.get(name, "") + ":" + value if name == "PATH" else value
+    if missing_command():
+        raise NoCommands("%s: not found on %s, with this PATH: %s" % (
+            missing_command(), os.environ.get("SLURMD_NODENAME", ""), os.environ.get("PATH", "")))
+
+
+def missing_command():
+    """The first command of Slurm that is not in PATH; None if all are."""
+    return next((name for name in ("scontrol", "srun") if not shutil.which(name)), None)
 
 
 def per_node(text):
@@ -83,39 +106,62 @@ def interface(wanted):
     raise RuntimeError("no interface of this node has the address %s" % wanted)
 
 
-def on_each(count, mpi, command):
+def on_each(count, mpi, command, limit=LIMIT):
     """Runs a command once on each of so many nodes, all of the allocation, as a step with this type of MPI. Raises
-    subprocess.TimeoutExpired after LIMIT seconds."""
+    subprocess.TimeoutExpired after `limit` seconds."""
     # as srun.sh
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or OF_JOB.match(name)}
     argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
             "--mem=0", "--export=ALL", "--quiet", "--input=none"] + command
-    return subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT)
+    return subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)
 
 
-def addresses(nodes):
-    """The address of every node of the allocation by its name."""
+def prolog_limit(config):
+    """Seconds that the prologs of a site may take: they may run on a node when the first step of the job begins
+    there."""
+    if all(config.get(name, "(null)") in ("(null)", "n/a") for name in ("Prolog", "TaskProlog")):
+        return 0
+    text = config.get("PrologTimeout", config.get("PrologEpilogTimeout", ""))
+    # 65534: no limit
+    return int(text) if text.isdigit() and int(text) < 65534 else LONGEST_PROLOG
+
+
+def addresses(nodes, limit):
+    """The address of every node of the allocation by its name. `limit`: seconds for Slurm to start a program on all of
+    them."""
     if len(nodes) == 1:
         return {nodes[0]: "127.0.0.1"}
     shown = ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes[:2])])
     found = dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", shown))
     known = [found.get(node, node) for node in nodes[:2]]
+    command = [sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known
     try:
-        asked = on_each(len(nodes), "none", [sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError("Slurm has not started a program on every node within %d s" % LIMIT)
-    lines = asked.stdout.decode(errors="replace").splitlines()
-    found = dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address "))
-    if asked.returncode or len(found) < len(nodes):
+        asked = on_each(len(nodes), "none", command, limit)
+    except subprocess.TimeoutExpired as error:
+        silent = [node for node in nodes if node not in printed(error.output or b"")[0]]
+        raise RuntimeError("Slurm has not started a program on %s within %g s; if the site's prologs take longer, raise"
+                           " cluster.start_timeout_s" % (", ".join(silent[:3] + ["…"] * (len(silent) > 3)), limit))
+    found, lines = printed(asked.stdout)
+    if not asked.returncode and len(found) == len(nodes):
+        return found
+    said = " ".join(lines[-3:])
+    if "No such file" in said or not asked.returncode:
         raise NotShared("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
-            os.environ["SLURM_JOB_NODELIST"], os.path.abspath(__file__), " ".join(lines[-3:])))
-    return found
+            os.environ["SLURM_JOB_NODELIST"], os.path.abspath(__file__), said))
+    raise RuntimeError("Slurm could not start a program on every node: %s" % said)
+
+
+def printed(output):
+    """The addresses of nodes in what this program prints on them, by their names, and its lines."""
+    lines = output.decode(errors="replace").splitlines()
+    return dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address ")), lines
 
 
 def configuration():
     """The settings of Slurm, by their names."""
     shown = subprocess.run(["scontrol", "show", "config"], stdout=subprocess.PIPE).stdout.decode(errors="replace")
-    return dict(re.findall(r"^(\w+)\s*=\s*(\S+)", shown, re.MULTILINE))
+    # `Prolog[0]` since 23.11
+    return dict(re.findall(r"^(\w+)(?:\[\d+\])?\s*=\s*(\S+)", shown, re.MULTILINE))
 
 
 def mpi_type(config, nodes):
@@ -216,7 +262,7 @@ def prepare_node(share, is_first, placed, record):
     files.remove(os.path.join(own, "states"))
 
 
-def prepare(ranks):
+def prepare(ranks, config):
     """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher."""
     nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
     # in a step within an allocation, slurm/submit.sh has passed on those of that
@@ -232,12 +278,13 @@ def prepare(ranks):
     # before anything runs on the other nodes
     for share in placed:
         prepare_node(share, share is placed[0], placed, record)
-    found = addresses(nodes)
+    launch = json.loads(files.read("launch.json").decode())
+    found = addresses(nodes, launch["start_timeout"] + prolog_limit(config))
     given = resources(ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]]))
     files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes))
     files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed))
     hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]
-    launch = dict(json.loads(files.read("launch.json").decode()), **dict(hosts[0], workers=hosts[1:]))
+    launch.update(hosts[0], workers=hosts[1:])
     for part in launch["launcher"]:
         if isinstance(part, dict) and "interface" in part:
             part["interface"]["shared"] = interface(hosts[0]["address"])
@@ -263,7 +310,8 @@ def note_end():
 def report(ranks, error):
     """Records that the job has failed before its ranks were started."""
     message = str(error) or type(error).__name__
-    fault = faults.not_shared(message) if isinstance(error, NotShared) else faults.not_allocated(message)
+    kinds = {NotShared: faults.not_shared, NoCommands: faults.no_commands}
+    fault = kinds.get(type(error), faults.not_allocated)(message)
     form = json.loads(files.read("launch.json").decode())["format"]
     result.write(files.write, form, ranks, fault)
 
@@ -277,12 +325,13 @@ def main():
         # it has ended, and only Slurm has started it again
         return note_end()
     try:
-        launch = prepare(ranks)
+        find_commands()
+        config = configuration()
+        launch = prepare(ranks, config)
     except Exception as error:
         report(ranks, error)
         note_end()
         raise
-    config = configuration()
     if re.search("affinity|cgroup", config.get("TaskPlugin", "")):
         # a step of one process would get one core
         os.environ["SLURM_CPU_BIND"] = "none"
