@@ -24,6 +24,8 @@ pub struct BatchRequest {
     pub name: String,
     /// The options of the command that submits it.
     pub options: Vec<String>,
+    /// Set if its launcher starts each rank as a step of its own.
+    pub has_step_per_rank: bool,
 }
 
 /// The batch jobs of this login. Clones share the connection to the login node.
@@ -61,6 +63,7 @@ impl BatchJobs {
     /// [`NodeError`] with Slurm's message.
     pub async fn check(&self, request: &BatchRequest) -> Result<(), NodeError> {
         let script = self.script(CHECK).with("options", &arguments(&request.options));
+        let script = script.with("step_per_rank", if request.has_step_per_rank { "1" } else { "" });
         self.processes.run(&script, "submit the job to Slurm").await.map(drop)
     }
 

@@ -14,7 +14,13 @@ const WAIT: &[&str] = of_processes!["slurm/common.sh", "slurm/wait.sh"];
 fn login() -> Machine {
     let machine = Machine::new(&[]);
     let at = |file: &str| always(machine.path(file).to_str().unwrap());
-    machine.stub("squeue", &format!("[ ! -e {0}.down ] || {{ echo Unable to contact slurm controller >&2; exit 1; }}; cat {0} 2>/dev/null; :", at("queue")));
+    machine.stub(
+        "squeue",
+        &format!(
+            "[ ! -e {0}.down ] || {{ echo Unable to contact slurm controller >&2; exit 1; }}; cat {0} 2>/dev/null; :",
+            at("queue")
+        ),
+    );
     machine.stub(
         "sbatch",
         &format!(
@@ -34,7 +40,7 @@ fn login() -> Machine {
 
 fn variables(machine: &Machine) -> String {
     format!(
-        "run_dir='{}' which=h-1@a name=big remove=1\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
+        "run_dir='{}' which=h-1@a name=big remove=1 step_per_rank=1\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
         machine.path("run").display()
     )
 }
@@ -188,6 +194,83 @@ fn what_slurm_refuses_is_known_before_anything_is_sent() {
     machine
         .stub("sbatch", "case $1 in --version) echo slurm 24.11.1; exit ;; esac; echo 'invalid partition' >&2; exit 1");
     assert_eq!(machine.fails(CHECK, &variables(&machine)), "invalid partition\n");
+}
+
+#[test]
+fn a_job_that_waits_for_nodes_is_no_job_that_can_never_run() {
+    let machine = login();
+    const NEVER: &str = "allocation failure: Requested node configuration is not available";
+    let ml = variables(&machine).replace("--ntasks=2", "--partition=ml");
+    let short = ml.replace("=ml", "=ml --partition=short,x");
+    for (sinfo, complaint, variables, is_queued) in [
+        ("ml* idle\nml* mixed\nold drained", NEVER, &ml, false),
+        ("ml* idle\nml* drained\nshort idle", NEVER, &ml, true),
+        ("ml* idle\nml* down*\nshort idle", NEVER, &short, false),
+        ("ml* idle\nshort idle*", NEVER, &short, true),
+        ("ml idle\nshort* reserved", NEVER, &variables(&machine), true),
+        // a site shows none
+        ("", NEVER, &ml, true),
+        ("ml* idle", "allocation failure: Requested nodes are busy", &ml, true),
+        ("ml* idle", "allocation failure: Requested partition configuration not available now", &ml, true),
+        ("ml* drained", "allocation failure: Invalid qos specification", &ml, false),
+    ] {
+        machine.stub(
+            "sbatch",
+            &format!("case $1 in --version) echo slurm 22.05.8; exit ;; esac; echo '{complaint}' >&2; exit 1"),
+        );
+        machine.stub("sinfo", &format!("echo '{sinfo}'"));
+        if is_queued {
+            assert_eq!(machine.prints(CHECK, variables), "", "{sinfo}");
+        } else {
+            assert_eq!(machine.fails(CHECK, variables), format!("{complaint}\n"), "{sinfo}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_are_steps_of_their_own_cannot_share_gpus_in_an_old_slurm() {
+    let machine = login();
+    let (with_gpus, without) = (variables(&machine).replace("--ntasks=2", "--gres=gpu:2"), variables(&machine));
+    for (version, variables, is_refused) in [
+        ("20.11.4", &with_gpus, true),
+        ("21.08.8-2", &with_gpus, true),
+        ("21.08.8-2", &without, false),
+        ("21.08.8-2", &with_gpus.replace("step_per_rank=1", "step_per_rank="), false),
+        ("22.05.8", &with_gpus, false),
+    ] {
+        machine.stub("sbatch", &format!("case $1 in --version) echo slurm-wlm {version} ;; esac"));
+        let output = machine.run(CHECK, variables);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            complaint.contains(&format!("in this Slurm (slurm-wlm {version})")),
+            is_refused,
+            "{version}: {output:?}"
+        );
+        assert_eq!(output.status.success(), !is_refused, "{version}");
+    }
+}
+
+#[test]
+fn what_ends_ranks_does_not_wait_for_the_gpus_that_they_have() {
+    let machine = Machine::new(&[("job/addresses", "10.0.0.1 a \n10.0.0.2 b gpu:a100:2\n")]);
+    machine.stub("srun", "echo \"$@\"");
+    let program = fs::read_to_string(Path::new(SCRIPTS).join("programs/slurm/srun.sh")).unwrap();
+    fs::write(machine.path("job/ssh"), program).unwrap();
+    let step = |command: &str| {
+        let path = format!("{}:{}", machine.path("tools").display(), std::env::var("PATH").unwrap());
+        let ran = Command::new("sh")
+            .arg(machine.path("job/ssh"))
+            .args(["-p", "22", "10.0.0.2", command])
+            .env("PATH", path)
+            .output();
+        String::from_utf8(ran.unwrap().stdout).unwrap()
+    };
+    for command in ["python3 /s/job/node_launcher.py", "cd /; python3 /s/reap.py", "echo true"] {
+        assert!(step(command).contains(" --nodelist=b --gres=gpu:a100:2 --overlap "), "{}", step(command));
+    }
+    for command in ["python3 /s/job/reap.py 10", "true"] {
+        assert!(step(command).contains(" --nodelist=b --gres=none --overlap "), "{}", step(command));
+    }
 }
 
 const KEY: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/key.sh"];
