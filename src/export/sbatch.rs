@@ -10,7 +10,7 @@ use crate::inventory::{Controller, Gpus, LauncherName, Node, Slurm};
 use crate::launch::placement::MapBy;
 use crate::launch::{self, open_mpi::time_to_end};
 use crate::node::network::known_slots;
-use crate::schedule::slurm::options::options;
+use crate::schedule::slurm::options::submission;
 use crate::text::quote;
 use crate::text::units::count;
 
@@ -32,6 +32,9 @@ const ENV: &str = include_str!("../scripts/export/env.bash");
 const END_STEPS: &str = "scancel --signal=TERM \"$SLURM_JOB_ID\"";
 /// Asks a launcher to end, which ends its ranks.
 const END_LAUNCHER: &str = "kill -TERM $!";
+
+/// The signal of which the script has a trap: Slurm sends it some time before the limit.
+const SIGNAL: &str = "USR2";
 
 /// The command that starts every step of ranks: when one rank fails, the others end.
 const STEP: &str = "srun --kill-on-bad-exit=1 --unbuffered --input=none --export=ALL";
@@ -60,7 +63,14 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     // hvdctl follows the output of its own jobs elsewhere
     let is_output = |option: &str| option.starts_with("--output=") || option.starts_with("-o");
     let output: Vec<String> = job.submission.extract_if(.., |option| is_output(option)).collect();
-    let options = [options(&slurm, &job, cluster)?, output].concat();
+    let submitted = submission(&slurm, &job, cluster, SIGNAL)?;
+    if submitted.warning.is_some() {
+        return Err(Error::usage(
+            "--signal: the script has a --signal of its own, at which its ranks get SIGTERM",
+            "leave it out, or change both in the script: --signal, and the trap",
+        ));
+    }
+    let options = [submitted.options, output].concat();
     if let Some(bad) = options.iter().find(|option| option.contains(|c: char| c.is_control())) {
         return Err(Error::usage(
             format!("the option {} of sbatch has a control character", quote::readable(bad)),

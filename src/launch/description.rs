@@ -52,6 +52,11 @@ pub enum Argument {
         /// The port.
         port: u16,
     },
+    /// The port at which ranks find one another.
+    RendezvousPort {
+        /// The port.
+        port: u16,
+    },
     /// The number of this rank.
     Rank {},
     /// The number of this rank among those of its node.
@@ -108,6 +113,7 @@ impl Position<'_> {
             Argument::LocalRanks {} => hosts.get(node).map_or(0, |host| host.ranks).to_string(),
             Argument::FirstAddress {} => first_address.to_string(),
             Argument::FirstEndpoint { port } => format!("{first_address}:{port}"),
+            Argument::RendezvousPort { port } => port.to_string(),
             Argument::Rank {} => (before + local_rank).to_string(),
             Argument::LocalRank {} => local_rank.to_string(),
             Argument::TfConfig { port } => {
@@ -149,8 +155,12 @@ pub struct LaunchDescription<'a> {
     pub restarts: u32,
     /// The limits of an elastic job; none: the job has a fixed size.
     pub elastic: Option<Elastic>,
-    /// Set if the nodes are an allocation of a site's Slurm.
+    /// Set if the nodes are an allocation of a site's Slurm. Then the job supervisor chooses the port at which ranks find
+    /// one another, for each attempt: nothing is known of its nodes before.
     pub slurm: bool,
+    /// The signal that the ranks get before the allocation ends; none: SIGTERM alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<Warning>,
     /// Set if its nodes are an allocation of the cluster's queue, which may end it (`deallocated`).
     pub queued: bool,
     /// Set if the workers belong to this job and are removed with it.
@@ -165,6 +175,15 @@ pub struct LaunchDescription<'a> {
     pub restart_pause: u64,
     /// Seconds between keep-alive probes of the connections to the workers.
     pub keep_alive: u64,
+}
+
+/// A signal that ranks get before they are asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// Its number.
+    pub signal: u8,
+    /// Seconds between the two.
+    pub seconds: u64,
 }
 
 /// The limits of an elastic job, whose nodes may leave and join (`membership.py`).

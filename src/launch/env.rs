@@ -31,7 +31,7 @@ fn variables(request: &LaunchRequest<'_>) -> Vec<(&'static str, Argument)> {
         ("NODE_RANK", Argument::Node {}),
         ("GROUP_RANK", Argument::Node {}),
         ("MASTER_ADDR", Argument::FirstAddress {}),
-        ("MASTER_PORT", port.to_string().into()),
+        ("MASTER_PORT", Argument::RendezvousPort { port }),
         // tf.distribute
         ("TF_CONFIG", Argument::TfConfig { port }),
         // jax.distributed.initialize()

@@ -20,6 +20,7 @@ mod torchrun;
 use crate::error::Error;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::node::network::Endpoint;
+use crate::text::argument::ProgramArgument;
 use description::{Argument, LaunchHost, Position, RankDescription, RankVariables, Start};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -102,6 +103,8 @@ pub struct Launcher {
     pub daemons: &'static [&'static str],
     /// Set if a thread of each rank waits for the others without ever sleeping.
     pub spins: bool,
+    /// Set if an argument `:` separates the programs of different ranks.
+    pub joins_programs: bool,
     /// Set if it can keep the remaining ranks when nodes leave or join an elastic job.
     pub keeps_ranks: bool,
 }
@@ -134,6 +137,7 @@ const BASE: Launcher = Launcher {
     hang_reports: &[],
     daemons: &[],
     spins: false,
+    joins_programs: false,
     keeps_ranks: false,
 };
 
@@ -310,6 +314,38 @@ impl Launcher {
                 "remove it from -e, `env` and `env_file`, or set it in the command: env NAME=VALUE PROGRAM",
             )),
         }
+    }
+
+    /// Checks that what is to be the program of every rank has no options of the launcher.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] with what does the same.
+    pub fn check_command(&self, command: &[ProgramArgument]) -> Result<(), Error> {
+        let texts: Vec<String> = command.iter().map(ToString::to_string).collect();
+        let Some((program, arguments)) = texts.split_first() else { return Ok(()) };
+        // `sh -c :` has no further program
+        let is_joined =
+            self.joins_programs && arguments.split_last().is_some_and(|(_, rest)| rest.contains(&":".into()));
+        if is_joined || program == "--multi-prog" {
+            return Err(Error::usage(
+                format!("{}: all ranks run one command", if is_joined { ":" } else { program }),
+                format!(
+                    "let that choose the program: sh -c 'case ${} in 0) exec PROGRAM ;; *) exec OTHER ;; esac'",
+                    self.rank[0]
+                ),
+            ));
+        }
+        if program.starts_with('-') {
+            let read = self.reads.iter().map(|prefix| format!("{prefix}…")).collect::<Vec<_>>().join(", ");
+            return Err(Error::usage(
+                format!(
+                    "{program}: what each rank runs begins with a program; hvdctl passes {}'s options",
+                    self.program
+                ),
+                if read.is_empty() { "leave it out".to_owned() } else { format!("it also reads variables: -e {read}") },
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the description of this launcher for the rank supervisors on a node. `launcher` is the address of the

@@ -26,6 +26,7 @@ pub static LAUNCHER: Launcher = Launcher {
     hang_reports: horovodrun::HANG_REPORTS,
     daemons: DAEMONS,
     spins: true,
+    joins_programs: true,
     ..BASE
 };
 

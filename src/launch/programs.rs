@@ -44,7 +44,7 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 16] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 13] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 14] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
     (0o644, ALLOCATION, include_str!("../scripts/programs/slurm/allocation.py")),
     (0o644, QUEUE_WAIT, include_str!("../scripts/programs/slurm/queue_wait.py")),
@@ -57,6 +57,7 @@ pub const ON_FIRST_NODE: [(u32, &str, &str); 13] = [
     (0o644, "roster.py", include_str!("../scripts/programs/elastic/roster.py")),
     (0o644, "in_place.py", include_str!("../scripts/programs/elastic/in_place.py")),
     (0o644, ELASTIC_DRIVER, include_str!("../scripts/programs/elastic/elastic_driver.py")),
+    (0o644, "relay.py", include_str!("../scripts/programs/supervisor/relay.py")),
     (0o644, "workers.py", include_str!("../scripts/programs/supervisor/workers.py")),
 ];
 

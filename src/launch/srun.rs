@@ -16,6 +16,7 @@ pub static LAUNCHER: Launcher = Launcher {
     verify_with: &["mpi4py", "horovod.torch", "horovod.tensorflow", "horovod.mxnet"],
     hang_reports: horovodrun::HANG_REPORTS,
     spins: true,
+    joins_programs: true,
     ..BASE
 };
 

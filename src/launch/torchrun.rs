@@ -44,7 +44,7 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--master_addr".into(),
         Argument::FirstAddress {},
         "--master_port".into(),
-        request.rendezvous_port.to_string().into(),
+        Argument::RendezvousPort { port: request.rendezvous_port },
         "--max_restarts".into(),
         "0".into(),
         "--no_python".into(),

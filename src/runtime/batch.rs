@@ -17,6 +17,9 @@ const CANCEL: &str = process_script!("slurm/common.sh", "slurm/cancel.sh");
 const END: &str = process_script!("slurm/common.sh", "slurm/end.sh");
 const WAIT: &str = process_script!("slurm/common.sh", "slurm/wait.sh");
 
+/// The mark of the line with the number of the allocation that `slurm/check.sh` is within.
+const WITHIN: &str = "hvdctl: within ";
+
 /// How a job is submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchRequest {
@@ -26,6 +29,8 @@ pub struct BatchRequest {
     pub options: Vec<String>,
     /// Set if its launcher starts each rank as a step of its own.
     pub has_step_per_rank: bool,
+    /// How many ranks it has, or 0 for as many as there are tasks.
+    pub ranks: u32,
 }
 
 /// The batch jobs of this login. Clones share the connection to the login node.
@@ -57,14 +62,17 @@ impl BatchJobs {
         Ok(listed.lines().filter_map(summary).collect())
     }
 
-    /// Asks Slurm whether it would take a job.
+    /// Asks Slurm whether it would take a job. Returns the number of the allocation that it would use, if the login is
+    /// within one.
     ///
     /// # Errors
-    /// [`NodeError`] with Slurm's message.
-    pub async fn check(&self, request: &BatchRequest) -> Result<(), NodeError> {
+    /// [`NodeError`] with Slurm's message; the allocation has too few tasks.
+    pub async fn check(&self, request: &BatchRequest) -> Result<Option<String>, NodeError> {
         let script = self.script(CHECK).with("options", &arguments(&request.options));
         let script = script.with("step_per_rank", if request.has_step_per_rank { "1" } else { "" });
-        self.processes.run(&script, "submit the job to Slurm").await.map(drop)
+        let script = script.with("ranks", &request.ranks.to_string());
+        let printed = self.processes.run(&script, "submit the job to Slurm").await?;
+        Ok(printed.lines().find_map(|line| line.strip_prefix(WITHIN)).map(str::to_owned))
     }
 
     /// Submits a job whose first process this container describes. One that cannot be submitted is removed again.

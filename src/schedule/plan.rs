@@ -176,7 +176,7 @@ impl Plan {
                 queued.plan.check(events)?;
                 session.cancellation.run(queued.check()).await
             }
-            Plan::Unplaced(batch_job) => session.cancellation.run(batch_job.check()).await,
+            Plan::Unplaced(batch_job) => session.cancellation.run(batch_job.check(events)).await,
         }
     }
 

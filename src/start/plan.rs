@@ -96,6 +96,7 @@ impl JobPlan {
     ) -> Result<JobPlan, Error> {
         let AllocatedNodes { nodes, placement, queue } = allocated;
         let launcher = launcher(options.launcher, options.controller);
+        launcher.check_command(&program.command)?;
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
         let names = observation::host_names(&target.inventory, nodes.iter());
@@ -400,6 +401,7 @@ pub fn describe<'a>(
         restarts: options.restarts,
         elastic: None,
         slurm: false,
+        warning: None,
         queued: false,
         own_workers: false,
         port: cluster.port,

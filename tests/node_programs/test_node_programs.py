@@ -82,6 +82,26 @@ class Arguments(unittest.TestCase):
                 seen.update(argument if isinstance(argument, dict) else [])
         self.assertEqual(seen, {name[len("of_"):] for name in dir(attempt.Position) if name.startswith("of_")})
 
+    def test_each_attempt_within_an_allocation_has_a_port_that_is_free(self):
+        with mock.patch.object(attempt, "PORTS", range(28100, 28104)), socket.socket() as taken:
+            taken.bind(("", 28101))
+            taken.listen(1)
+            self.assertEqual({attempt.free_port(1) for _ in range(50)}, {28100, 28102})
+        places = [{"node": "a", "address": "10.0.0.1", "ranks": 2}]
+        at = attempt.Position(places, "a", port=7)
+        self.assertEqual(at.text({"rendezvous_port": {"port": 0}}), "7")
+        self.assertEqual(at.text({"first_endpoint": {"port": 0}}), "10.0.0.1:7")
+        self.assertIn("10.0.0.1:8", at.text({"tf_config": {"port": 0}}))
+        launch = {"slurm": True, "node": "a", "reads": [], "files": {}, "start": "per-node",
+                  "launcher": [{"rendezvous_port": {"port": 0}}]}
+        one = attempt.Launcher(launch, None, None, None)
+        with mock.patch.object(attempt.Launcher, "start_processes", lambda *_: ()):
+            ports = set()
+            for number in range(3):
+                one.start(places, number)
+                ports.update(one.request(places, 0, {})["argv"])
+        self.assertTrue(len(ports) > 1 and all(int(port) in attempt.PORTS for port in ports), ports)
+
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
 

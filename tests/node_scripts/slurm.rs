@@ -67,7 +67,7 @@ fn a_job_is_what_slurm_says_until_it_has_left_the_queue() {
     assert!(called.starts_with("--parsable|--ntasks=2|--comment=a b|--job-name=big.h-1@a|"), "{called}");
     assert!(
         called.ends_with(&format!(
-            "|--wrap=trap '' USR2; [ -O {directory} ] || exit; exec sh {directory}/main {directory}|"
+            "|--wrap=trap '' USR1 USR2 50; [ -O {directory} ] || exit; exec sh {directory}/main {directory}|"
         )),
         "{called}"
     );

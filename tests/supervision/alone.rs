@@ -44,6 +44,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         restarts: 0,
         elastic: None,
         slurm: false,
+        warning: None,
         queued: false,
         own_workers: false,
         port: 22,

@@ -301,6 +301,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
             in_place: spec.in_place,
         }),
         slurm: false,
+        warning: None,
         queued: false,
         own_workers: false,
         port: PORT,

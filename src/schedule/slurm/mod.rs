@@ -22,7 +22,6 @@ use crate::launch::{self, LaunchRequest};
 use crate::model::fault::Fault;
 use crate::model::launcher::LauncherName;
 use crate::node::gpus::GpuRequest;
-use crate::random;
 use crate::record::list::Job;
 use crate::record::{JobResult, Record, Scheduled, stored};
 use crate::runtime::batch::BatchRequest;
@@ -38,9 +37,8 @@ use crate::sync::upload::Project;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// Where the port at which ranks find one another is taken from, at random: below those that systems give out
-/// (ip_local_port_range).
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// What stands for the port at which ranks find one another: the job supervisor chooses one.
+const ANY_PORT: u16 = 0;
 
 /// The variables by which Open MPI's own launchers use the nodes that they are given, over the job's remote shell,
 /// and do not look for the allocation themselves.
@@ -87,14 +85,15 @@ impl BatchJob {
         let mut environment = environment(node, &mut options.env_files.clone())?;
         environment.extend(options.env.clone());
         launcher.check_variables(environment.keys().map(String::as_str))?;
-        let sbatch = options::options(&inventory.slurm.clone().unwrap_or_default(), &options, &cluster)?;
+        launcher.check_command(&program.command)?;
+        let slurm = inventory.slurm.clone().unwrap_or_default();
+        let submission = options::submission(&slurm, &options, &cluster, options::OWN_SIGNAL)?;
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
         let first = LaunchHost { node: "", address: Ipv4Addr::LOCALHOST.into(), ranks: 0 };
-        let port = PORTS.start + random::below(PORTS.len() as u64) as u16;
         let request = LaunchRequest {
             hosts: &[],
             first,
-            rendezvous_port: port,
+            rendezvous_port: ANY_PORT,
             port: cluster.port,
             // allocation.py finds it
             interface: "",
@@ -123,20 +122,29 @@ impl BatchJob {
             )
         };
         // allocation.py adds the nodes
-        let launch = LaunchDescription { slurm: true, ..describe(&cluster, launcher, &request, &options) };
+        let warning = submission.warning;
+        let launch = LaunchDescription { slurm: true, warning, ..describe(&cluster, launcher, &request, &options) };
         let launch = stored::write("launch.json", &launch).map_err(Error::Local)?;
         let record = record(&cluster, &container, &program, &options, &id, &node.name);
         let is_gloo = options.launcher == LauncherName::Horovodrun && options.controller == Controller::Gloo;
-        let sbatch = BatchRequest { name: title, options: sbatch, has_step_per_rank: is_gloo };
+        let sbatch = BatchRequest { name: title, options: submission.options, ranks, has_step_per_rank: is_gloo };
         Ok(BatchJob { id, program, options, cluster, login, sbatch, container, record, environment, launch })
     }
 
-    /// Asks Slurm whether it would take the job. Changes nothing.
+    /// Asks Slurm whether it would take the job, and reports if its ranks start in an allocation that is there already.
+    /// Changes nothing.
     ///
     /// # Errors
-    /// With the message of sbatch.
-    pub async fn check(&self) -> Result<(), Error> {
-        Ok(self.login.runtime().await?.batch("submit the job to Slurm")?.check(&self.sbatch).await?)
+    /// With the message of sbatch; the allocation has too few tasks.
+    pub async fn check(&self, events: &Events) -> Result<(), Error> {
+        let allocation = self.login.runtime().await?.batch("submit the job to Slurm")?.check(&self.sbatch).await?;
+        if let Some(number) = allocation {
+            events.note(format!(
+                "the ranks start in Slurm's job {number}, in which this command runs; `env -u SLURM_JOB_ID hvdctl …` \
+                 submits a new job"
+            ));
+        }
+        Ok(())
     }
 
     /// Uploads the job to the directory that its nodes will share, and submits it.

@@ -7,7 +7,7 @@ passes SIGTERM on to its program, waits the grace period for it (a last checkpoi
 
 With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with
 0 if ranks can start here: the job's record exists, and so does their working directory. On a drained node it exits with
-DRAINED.
+DRAINED. With `signal` and a number it sends that signal to the ranks' programs.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line,
 printed when the ranks have ended. To each line that then comes it answers with the time by its clock, but to OUTSIDE
@@ -25,11 +25,13 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 import files  # noqa: E402
 import outside  # noqa: E402
 from here import HERE, JOB  # noqa: E402
-from processes import environment, is_killed, name, send  # noqa: E402
+from processes import environment, is_killed, name, send, signals  # noqa: E402
 
 MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all processes of the job
 SUPERVISOR = b"hvdctl-rank"  # the name of a rank supervisor; its launcher shim has the same command line
-ASKED = signal.SIGUSR1  # requests the end of a rank together with all others, so that its launcher need not learn of it
+# requests the end of a rank together with all others, so that its launcher need not learn of it; people do not send it
+ASKED = signal.SIGRTMIN + 2
+PASSED = {signal.SIGUSR1, signal.SIGUSR2}  # signals of people for their programs, which end no program of hvdctl's
 # its exit code, and its node's address: from a launcher shim, in the launcher's output
 FAILED = b"hvdctl: a rank has failed with "
 AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
@@ -154,6 +156,12 @@ def parse_states(lines):
     return found
 
 
+def deliver(number):
+    """Sends a signal to those processes of the ranks' programs that catch it: as from Slurm, all of them get it, but a
+    shell around the training, or a program that has not begun to catch it, is not ended by it."""
+    send(number, [pid for pid in programs() if (signals(pid, b"SigCgt") or 0) & 1 << number - 1])
+
+
 def states():
     try:
         return parse_states(files.read("states").decode(errors="replace").splitlines())
@@ -192,6 +200,8 @@ def late(_signal, _frame):
 def main():
     if sys.argv[1] == "ready":
         return ready()
+    if sys.argv[1] == "signal":
+        return deliver(int(sys.argv[2]))
     os.write(1, b"\n" + READY + b"\n")
     if sys.argv[1] == "started":
         print(started(), flush=True)

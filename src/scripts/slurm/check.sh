@@ -1,5 +1,6 @@
 # Checks whether Slurm takes a job, and submits nothing. Appended to process/common.sh and slurm/common.sh. Variables: run_dir, options (a
-# line of sh that sets the arguments), step_per_rank (not empty if the launcher starts ranks as steps of their own).
+# line of sh that sets the arguments), ranks (how many the job has, or 0 for as many as there
+# are tasks), step_per_rank (not empty if the launcher starts each as a step).
 ! program=$(missing) || {
   echo "$program: not found, neither in PATH ($PATH) nor in that of a login shell ($tried): this is not a login node of Slurm, or a start-up" \
     "file of login shells, such as ~/.bash_profile, has to set PATH or load Slurm's module" >&2
@@ -48,7 +49,16 @@ may_run_later() { # OPTION…
   [ -z "$states" ] || printf '%s\n' "$states" | grep -Eqv '^(idle|mixed|allocated|completing|planned)$'
 }
 # within an allocation nothing is submitted
-[ -z "${SLURM_JOB_ID:-}" ] || exit 0
+if [ -n "${SLURM_JOB_ID:-}" ]; then
+  # a list such as 2(x3),1
+  tasks=$(($(printf '%s' "${SLURM_TASKS_PER_NODE:-0}" | sed 's/(x\([0-9]*\))/*\1/g; s/,/+/g')))
+  [ "${ranks:-0}" -le "$tasks" ] || {
+    echo "this is inside job $SLURM_JOB_ID of Slurm, which has $tasks task$([ "$tasks" = 1 ] || echo s), but $ranks ranks are to start; to submit a new job: env -u SLURM_JOB_ID hvdctl …" >&2
+    exit 1
+  }
+  echo "hvdctl: within $SLURM_JOB_ID"
+  exit 0
+fi
 complaint=$(sbatch --test-only "$@" --wrap=true 2>&1) || {
   code=$?
   ! may_run_later "$@" || exit 0

@@ -14,7 +14,7 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
     case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
   done
   setsid srun --nodes=1 --ntasks=1 --nodelist="$first" --overlap --mpi=none --job-name="$name.$id" --output="$directory/output" \
-    --open-mode=append --chdir="$directory" --export=ALL sh "$directory/main" "$directory" </dev/null >/dev/null 2>"$directory/refused" &
+    --open-mode=append --chdir="$directory" --export=ALL sh -c "trap '' USR1 USR2; exec sh $directory/main $directory" </dev/null >/dev/null 2>"$directory/refused" &
   step=$!
   tries=0
   while all=$(queue) || exit; do
@@ -36,7 +36,7 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   exit 0
 fi
 number=$(sbatch --parsable "$@" --job-name="$name.$id" --output="$directory/output" --open-mode=append --chdir="$directory" \
-  --wrap="trap '' USR2; [ -O $directory ] || exit; exec sh $directory/main $directory") || exit
+  --wrap="trap '' USR1 USR2 50; [ -O $directory ] || exit; exec sh $directory/main $directory") || exit
 # of a federation: NUMBER;CLUSTER
 number=${number%%;*}
 printf '%s\n' "$number" >"$directory/job"

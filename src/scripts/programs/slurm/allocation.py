@@ -33,6 +33,8 @@ OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
 PLACED = {"is_placed": True}  # record/mod.rs
 SUPERVISOR = os.path.join(PROGRAMS, "job_supervisor.py")
 SIOCGIFADDR = 0x8915  # asks for the address of an interface
+UNHARMED = "trap '' USR1 USR2; exec \"$@\""  # starts a program that signals for ranks do not end
+LISTEN = "for name in USR1 USR2; do trap \"echo $name\" $name; done; while :; do sleep 3600 & wait; done"
 LIMIT = 60  # seconds for Slurm to start a program on nodes whose prologs have ended
 LONGEST_PROLOG = 600  # seconds that a prolog may take where the site has set no limit
 
@@ -106,14 +108,37 @@ def interface(wanted):
     raise RuntimeError("no interface of this node has the address %s" % wanted)
 
 
+def of_job():
+    """The environment without what asks for something else than a step does; as srun.sh."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or OF_JOB.match(name)}
+
+
+def listen(node, start):
+    """Starts a step on a node that writes the name of each signal that Slurm sends to steps. `start`: as
+    `subprocess.Popen`."""
+    argv = ["srun", "--nodes=1", "--ntasks=1", "--nodelist=" + node, "--overlap", "--mpi=none", "--gres=none", "--mem=0",
+            "--export=ALL", "--quiet", "--input=none", "--unbuffered", "sh", "-c", LISTEN]
+    # without the mark by which the rest of an attempt is found
+    env = {name: value for name, value in of_job().items() if name != "HVDCTL_JOB"}
+    return start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def is_step():
+    """Whether this job is a step within another one's allocation, and no job of its own (slurm/submit.sh)."""
+    return os.path.exists(os.path.join(os.environ.get("HVDCTL_PLACE", PROGRAMS), "step"))
+
+
+def are_tasks():
+    """Whether the ranks are tasks of one step: then Slurm numbers them."""
+    return json.loads(files.read("launcher.json").decode())["rank"][0].startswith("SLURM_")
+
+
 def on_each(count, mpi, command, limit=LIMIT):
     """Runs a command once on each of so many nodes, all of the allocation, as a step with this type of MPI. Raises
     subprocess.TimeoutExpired after `limit` seconds."""
-    # as srun.sh
-    env = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or OF_JOB.match(name)}
     argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
-            "--mem=0", "--export=ALL", "--quiet", "--input=none"] + command
-    return subprocess.run(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)
+            "--mem=0", "--export=ALL", "--quiet", "--input=none", "sh", "-c", UNHARMED, "sh"]
+    return subprocess.run(argv + command, env=of_job(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit)
 
 
 def prolog_limit(config):

@@ -32,4 +32,4 @@ for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
   case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
 done
 exec srun --job-name="hvdctl.${here##*/}" --nodes=1 --ntasks=1 --nodelist="$node" ${gres:+"--gres=$gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
-  sh -c "HVDCTL_NODE=$node; export HVDCTL_NODE; $*"
+  sh -c "trap '' USR1 USR2; HVDCTL_NODE=$node; export HVDCTL_NODE; $*"

@@ -1,11 +1,14 @@
 """One attempt at a job: the launcher, from its start until nothing is left of it, whether its ranks have started, and
 what the nodes reported at its end. job_supervisor.py decides with job_state.py when it begins and ends."""
+import contextlib
 import json
 import os
+import random
 import re
 import selectors
 import shlex
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -20,6 +23,7 @@ import roster
 import workers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+PORTS = range(20000, 32000)  # below those that systems give out (ip_local_port_range)
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
 # those of a process of the login (process/main.sh) or of a step of Slurm: a launcher passes its environment on to the
@@ -35,13 +39,24 @@ def of_this_node(launch):
     return OF_PROCESS | (allocation.OF_STEP if launch.get("slurm") else set())
 
 
+def free_port(count):
+    """The first of so many ports in a row that are free on this node, at random: other jobs may start at the same
+    time."""
+    while True:
+        first = random.randrange(PORTS.start, PORTS.stop - count)
+        with contextlib.ExitStack() as listeners, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                listeners.enter_context(socket.socket()).bind(("", port))
+            return first
+
+
 class Position:
     """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there.
-    `node` is the launcher's node. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has
+    `node` is the launcher's node; `port`: the one at which ranks find one another, if hvdctl has not chosen it. launch/description.rs has the same for dry runs; tests/launcher_arguments.json has
     what both return."""
 
-    def __init__(self, places, node, index=0, local_rank=0):
-        self.places, self.node, self.index, self.local_rank = places, node, index, local_rank
+    def __init__(self, places, node, index=0, local_rank=0, port=None):
+        self.places, self.node, self.index, self.local_rank, self.port = places, node, index, local_rank, port
         self.rank = roster.ranks(places[:index]) + local_rank
 
     def text(self, part):
@@ -76,7 +91,10 @@ class Position:
         return self.places[0]["address"]
 
     def of_first_endpoint(self, port):
-        return "%s:%d" % (self.of_first_address(), port)
+        return "%s:%d" % (self.of_first_address(), self.of_rendezvous_port(port))
+
+    def of_rendezvous_port(self, port):
+        return self.port or port
 
     def of_rank(self):
         return self.rank
@@ -85,6 +103,7 @@ class Position:
         return self.local_rank
 
     def of_tf_config(self, port):
+        port = self.of_rendezvous_port(port)
         workers = ["%s:%d" % (place["address"], port + rank) for place in self.places for rank in range(place["ranks"])]
         return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": self.rank}})
 
@@ -146,6 +165,7 @@ class Launcher:
     def __init__(self, launch, log, children, nodes):
         self.launch, self.children, self.nodes = launch, children, nodes
         self.failures, self.code, self.processes = [], None, []
+        self.port = None  # Position
         self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
 
     def see(self, line):
@@ -157,6 +177,8 @@ class Launcher:
         return found
 
     def start(self, places, number):
+        if self.launch.get("slurm"):
+            self.port = free_port(max((place["ranks"] for place in places), default=1))
         # the remote shell in the job's directory comes before any other
         env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
         for name in of_this_node(self.launch):
@@ -180,9 +202,9 @@ class Launcher:
     def start_processes(self, places, env):
         here = self.launch["node"]
         for name, part in self.launch["files"].items():
-            files.write(name, Position(places, here).text(part))
+            files.write(name, self.position(places).text(part))
         if self.launch["start"] == "central":
-            argv = [Position(places, here).text(part) for part in self.launch["launcher"]]
+            argv = [self.position(places).text(part) for part in self.launch["launcher"]]
             env.update(node_launcher.own_variables(self.launch["reads"]))
             yield self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
@@ -203,15 +225,18 @@ class Launcher:
                 pass  # its exit code and output show why
             yield process
 
+    def position(self, places, *at):
+        return Position(places, self.launch["node"], *at, port=self.port)
+
     def request(self, places, index, env):
         """Returns the request to a node (node_launcher.py)."""
-        at = Position(places, self.launch["node"], index)
+        at = self.position(places, index)
         request = {"env": {name: value for name, value in env.items() if name not in OF_NODE},
                    "reads": self.launch["reads"],
                    "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"],
                    "variables": None}
         if self.launch["start"] == "per-rank":
-            positions = [Position(places, self.launch["node"], index, local) for local in range(places[index]["ranks"])]
+            positions = [self.position(places, index, local) for local in range(places[index]["ranks"])]
             request["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()}
                                     for at in positions]
         return request

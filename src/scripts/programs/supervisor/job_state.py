@@ -8,7 +8,7 @@ import signal
 import faults
 
 BY_ENGINE = signal.SIGUSR1  # the signal with which the engine stops this container (runtime/docker/request.rs)
-TIME_LIMIT = signal.SIGUSR2  # what Slurm sends some time before the end of the allocation (schedule/slurm)
+TIME_LIMIT = 50  # what Slurm sends some time before the end of the allocation (schedule/slurm/options.rs)
 # in the place of the signal with which Slurm takes the allocation away
 PREEMPTED, NODE_LOST = signal.SIGRTMIN, signal.SIGRTMIN + 1
 FAULTS = {BY_ENGINE: faults.CONTAINER_STOPPED, TIME_LIMIT: faults.TIME_LIMIT, PREEMPTED: faults.PREEMPTED,

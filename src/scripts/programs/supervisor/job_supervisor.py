@@ -3,6 +3,9 @@ launcher has ended, a rank has failed, or the end is requested (SIGTERM; a secon
 left of the job on every node and records the result. So a job needs neither a terminal nor the operator's machine to
 end.
 
+Under Slurm, signals of people reach the ranks (relay.py), and one that they have asked for comes some time before the
+end of the allocation.
+
 If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine), the end was not requested
 through hvdctl, and the job has failed.
 
@@ -33,6 +36,7 @@ import membership  # noqa: E402
 import outside  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
+import relay  # noqa: E402
 import result  # noqa: E402
 import roster  # noqa: E402
 import workers  # noqa: E402
@@ -65,9 +69,12 @@ class JobSupervisor:
     def __init__(self, launch):
         self.launch, self.children = launch, processes.Children()
         self.signals = []  # that requested the end of this job, in order
-        requests = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, job_state.BY_ENGINE]
-        for number in requests + [job_state.TIME_LIMIT] * bool(launch.get("slurm")):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, _frame: self.signals.append(number))
+        if launch.get("slurm"):
+            signal.signal(job_state.TIME_LIMIT, lambda *_: self.note_limit())
+        else:
+            signal.signal(job_state.BY_ENGINE, lambda number, _frame: self.signals.append(number))
         if launch.get("slurm") or launch.get("queued"):
             self.allocation = job_state.HELD
         self.log, self.nodes = frames.Log(HERE), workers.Workers(launch, self.children)
@@ -86,6 +93,8 @@ class JobSupervisor:
         limits = job_state.Elastic(elastic["min_ranks"], elastic["timeout"]) if elastic else None
         self.limits = job_state.Limits(launch["grace"], reap.AFTER_FAILURE, launch["restarts"], limits)
         self.changes = []  # of its nodes so far
+        self.relay = relay.Relay(launch["node"], lambda: self.roster.assigned, self.nodes, self.children)
+        self.warning = launch.get("warning")  # the signal that is still to come before the end
 
     def write_names(self):
         """Writes the nodes' names to /etc/hosts here; hvdctl itself has written them to the workers'."""
@@ -97,8 +106,24 @@ class JobSupervisor:
             lines.take(text.encode(errors="replace"))
             lines.end()
 
+    def note_limit(self):
+        """Requests the end of the job, or lets its ranks have their signal first: Slurm sends one at that time."""
+        warning, self.warning = self.warning, None
+        if not warning:
+            self.signals.append(job_state.TIME_LIMIT)
+            return
+
+        def warn():
+            self.relay.send(warning["signal"])
+            time.sleep(warning["seconds"])
+            os.kill(os.getpid(), job_state.TIME_LIMIT)
+
+        threading.Thread(target=warn, daemon=True).start()
+
     def run(self):
         """Runs the job and returns the exit code of this process."""
+        if self.launch.get("slurm"):
+            self.relay.begin(allocation.is_step() or allocation.are_tasks())
         self.write_names()
         if self.membership:
             self.write_members()
@@ -160,6 +185,7 @@ class JobSupervisor:
         self.record(outcome, stopped)
         # a rank that waits in the kernel may keep this container alive; do not wait for it
         self.log.write(b"d", [b""])
+        self.relay.end()
         self.nodes.disconnect_all()
         return job_state.exit_code(outcome, stopped, self.ranks())
 

@@ -199,11 +199,13 @@ class Program:
 
     @staticmethod
     def lead(cpus):
-        """In the child: its cores, a process group of its own, and an end together with the supervisor whatever happens
-        to that."""
+        """In the child: its cores, a process group of its own, the usual signals, and an end together with the
+        supervisor whatever happens to that."""
         os.sched_setaffinity(0, cpus)
         os.setpgid(0, 0)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)
+        for number in reap.PASSED:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS | reap.PASSED)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def has_ended(self):
@@ -609,6 +611,8 @@ def inherit():
 
 
 def main():
+    for number in reap.PASSED:
+        signal.signal(number, signal.SIG_IGN)
     shim, gone, answer = detach()
     code, delay, is_replaced, orphan = 1, 0, False, None
     try:

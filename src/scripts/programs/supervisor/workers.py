@@ -214,6 +214,15 @@ class Workers:
         finally:
             late.cancel()
 
+    def signal(self, worker, number):
+        """Sends a signal to the ranks of a node."""
+        command = ["python3 %s signal %d" % (shlex.quote(os.path.join(HERE, "reap.py")), number)]
+        with contextlib.suppress(OSError):
+            child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
+            late = kill_after(child, PROGRAM_LIMIT)
+            child.wait()
+            late.cancel()
+
     def ready(self, worker):
         """Asks a node whether ranks can start there. Returns the exit code of `reap.py ready`, or None without an
         answer: a connection that does not lead to the node any more is closed."""
