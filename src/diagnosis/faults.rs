@@ -49,7 +49,8 @@ fn hint(fault: &Fault, restarts_help: bool) -> Option<&'static str> {
         Fault::NodeFailed if restarts_help => "with --restarts N Slurm starts it again, on other nodes",
         Fault::Preempted | Fault::NodeFailed => "run the command again",
         Fault::NotActivated { .. } => {
-            "correct that line in slurm.activate; a login shell runs it on the first node of the job"
+            "correct that line of `activate` in the inventory; a login shell runs it on the node of the launcher, under \
+             Slurm the first node of the job"
         }
         Fault::NoCommands { .. } => {
             "set PATH or load Slurm's module in a line of slurm.activate, or in ~/.bash_profile; a login shell runs both \
