@@ -103,6 +103,13 @@ class Commands(unittest.TestCase):
             self.assertEqual(self.start(script % 0.5, 30), {"b": "10.0.0.1", "c": "10.0.0.2"})
         with self.assertRaisesRegex(RuntimeError, "has not started a program on c within 0.5 s; .*start_timeout_s"):
             self.start("exec 2>&-\n" + script % 20, 0.5)
+        # srun of 22.05, whose node still runs a prolog
+        again = "[ -e %s/tried ] && exec echo 'hvdctl-address b 10.0.0.1\nhvdctl-address c 10.0.0.2'; : >%s/tried\n"
+        gives_up = "echo 'srun: error: Task launch failed on node c: Socket timed out on send/recv operation'; exit 1\n"
+        with unittest.mock.patch.object(allocation, "PAUSE", 0):
+            self.assertEqual(self.start(again % (self.state, self.state) + gives_up, 30)["c"], "10.0.0.2")
+            with self.assertRaisesRegex(RuntimeError, "could not start a program on every node: srun: error: Task"):
+                self.start("sleep 0.3; " + gives_up, 0.1)
         with self.assertRaises(allocation.NotShared):
             self.start("echo python3: cannot open /x: No such file or directory; exit 2\n", 9)
         with self.assertRaisesRegex(RuntimeError, "could not start a program on every node: srun: error: Prolog"):

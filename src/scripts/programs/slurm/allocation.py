@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 os.environ["HVDCTL_NODE"] = ""  # this runs on the first node, whatever nodes an earlier allocation had (here.py)
@@ -36,6 +37,7 @@ SIOCGIFADDR = 0x8915  # asks for the address of an interface
 UNHARMED = "trap '' USR1 USR2; exec \"$@\""  # starts a program that signals for ranks do not end
 LISTEN = "for name in USR1 USR2; do trap \"echo $name\" $name; done; while :; do sleep 3600 & wait; done"
 LIMIT = 60  # seconds for Slurm to start a program on nodes whose prologs have ended
+PAUSE = 2  # seconds
 LONGEST_PROLOG = 600  # seconds that a prolog may take where the site has set no limit
 
 
@@ -151,6 +153,17 @@ def prolog_limit(config):
     return int(text) if text.isdigit() and int(text) < 65534 else LONGEST_PROLOG
 
 
+def after_prologs(count, command, limit):
+    """Runs a command as `on_each`, and again while srun does not wait for the prologs of nodes: it does so for twice the
+    site's MessageTimeout, 20 s by default."""
+    until = time.monotonic() + limit
+    while True:
+        ran = on_each(count, "none", command, max(until - time.monotonic(), 1))
+        if not ran.returncode or b"timed out" not in ran.stdout or time.monotonic() > until:
+            return ran
+        time.sleep(PAUSE)
+
+
 def addresses(nodes, limit):
     """The address of every node of the allocation by its name. `limit`: seconds for Slurm to start a program on all of
     them."""
@@ -161,7 +174,7 @@ def addresses(nodes, limit):
     known = [found.get(node, node) for node in nodes[:2]]
     command = [sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known
     try:
-        asked = on_each(len(nodes), "none", command, limit)
+        asked = after_prologs(len(nodes), command, limit)
     except subprocess.TimeoutExpired as error:
         silent = [node for node in nodes if node not in printed(error.output or b"")[0]]
         raise RuntimeError("Slurm has not started a program on %s within %g s; if the site's prologs take longer, raise"
