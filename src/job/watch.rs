@@ -204,7 +204,7 @@ impl Watch<'_> {
             unrecorded.stopped = end.state == JobState::Stopped;
             (unrecorded.launcher, unrecorded.fault) = (Some(1), Some(end.fault));
         }
-        let node = (!self.job.shares_directory).then(|| self.job.launcher.node.name.as_str());
+        let node = (!self.job.shares_directory).then_some(self.job.launcher.node.name.as_str());
         unrecorded.fault = words.map(|words| ended_early(words, node)).or(unrecorded.fault);
         let instead = JobResult {
             stopped: stopped || unrecorded.stopped,

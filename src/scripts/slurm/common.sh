@@ -30,6 +30,7 @@ take_over() { # the lines of that file
 }
 ask_login_shell() { # SHELL
   # its first letter makes it a login shell, also where it has no option -l (tcsh). It may wait for a terminal that it does not have
+  # shellcheck disable=SC2016 # they are the other shell's
   setsid timeout 20 bash -c 'exec -a "-${0##*/}" "$0" -c "$1"' "$1" \
     'env | sed -n "s/^\(PATH\|LD_LIBRARY_PATH\|SLURM_CONF\)=/hvdctl: &/p"' </dev/null 2>/dev/null | sed -n 's/^hvdctl: //p'
 }
@@ -39,6 +40,7 @@ find_commands() {
   [ -z "$(find "$kept" -mmin -60 2>/dev/null)" ] || take_over <"$kept"
   for login_shell in "${SHELL:-bash}" bash; do
     missing >/dev/null || return 0
+    # shellcheck disable=SC2034 # slurm/check.sh reads it
     tried=$login_shell
     found=$(ask_login_shell "$login_shell")
     take_over <<FOUND

@@ -154,8 +154,8 @@ def prolog_limit(config):
 
 
 def after_prologs(count, command, limit):
-    """Runs a command as `on_each`, and again while srun does not wait for the prologs of nodes: it does so for twice the
-    site's MessageTimeout, 20 s by default."""
+    """Runs a command as `on_each`, and again while srun gives up because prologs still run: it waits for twice the site's
+    MessageTimeout, 20 s by default."""
     until = time.monotonic() + limit
     while True:
         ran = on_each(count, "none", command, max(until - time.monotonic(), 1))
