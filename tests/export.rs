@@ -429,8 +429,14 @@ fn names_are_those_that_kubernetes_takes() {
 }
 
 /// Stand-ins for Slurm's commands and launchers: three nodes, of which the first has two tasks and the others one each.
-const STAND_INS: [(&str, &str); 6] = [
-    ("scontrol", "#!/bin/sh\necho \"scontrol $*\" >>\"$LOG\"\nprintf 'n1\\nn2\\nn3\\n'\n"),
+const STAND_INS: [(&str, &str); 7] = [
+    (
+        "scontrol",
+        "#!/bin/sh\necho \"scontrol $*\" >>\"$LOG\"\ncase $* in\n\
+         *'show hostnames'*) printf 'n1\\nn2\\nn3\\n' ;;\n\
+         *) printf 'NodeName=%s Arch=x NodeAddr=%s NodeHostName=h\\n' n1 10.9.0.1 n2 10.9.0.2 n3 n3.lab ;;\nesac\n",
+    ),
+    ("getent", "#!/bin/sh\nprintf '%s STREAM n3.lab\\n' 127.0.1.1 10.9.0.3\n"),
     ("scancel", "#!/bin/sh\necho \"scancel $*\" >>\"$LOG\"\nkill -TERM \"$(cat \"$LOG.step\")\"\n"),
     (
         "srun",
@@ -457,7 +463,7 @@ const STAND_INS: [(&str, &str); 6] = [
          while [ \"$1\" != --start-timeout ]; do shift; done\nshift 2\n\
          command=\"NCCL_SOCKET_IFNAME=eth0 $given $(printf '%q ' \"$@\")\"\n\
          echo \"$command\" >>\"$log.seen\"\n\
-         bash -c \"HOROVOD_RANK=0 $command\" && ssh -o A=b -p 22 n2 \"HOROVOD_RANK=1 $command\"\n",
+         bash -c \"HOROVOD_RANK=0 $command\" && ssh -o A=b -p 22 10.9.0.2 \"HOROVOD_RANK=1 $command\"\n",
     ),
 ];
 
@@ -517,18 +523,19 @@ fn a_batch_script_starts_every_launcher() {
         let ran: Vec<String> = ran.map(shortened).collect();
         let config = |rank: u32| {
             format!(
-                "{{\"cluster\":{{\"worker\":[\"n1:20077\",\"n1:20078\",\"n2:20077\",\"n3:20077\"]}},\"task\":{{\"type\":\"worker\",\"index\":{rank}}}}}"
+                "{{\"cluster\":{{\"worker\":[\"10.9.0.1:20077\",\"10.9.0.1:20078\",\"10.9.0.2:20077\",\"10.9.0.3:20077\"]}},\"task\":{{\"type\":\"worker\",\"index\":{rank}}}}}"
             )
         };
-        let rank =
-            |rank, local, size, node| format!("{rank} {local} 4 {size} {node} n1:20077 {} {rank} $y", config(rank));
+        let rank = |rank, local, size, node| {
+            format!("{rank} {local} 4 {size} {node} 10.9.0.1:20077 {} {rank} $y", config(rank))
+        };
         let expected = match launcher {
             "env" => vec![rank(0, 0, 2, 0), rank(1, 1, 2, 0), rank(2, 0, 1, 1), rank(3, 0, 1, 2)],
             "torchrun" => (0..3)
                 .map(|node| {
                     let ranks = if node == 0 { 2 } else { 1 };
                     format!(
-                        "torchrun --nnodes 3 --node_rank {node} --nproc_per_node {ranks} --master_addr n1 --master_port 20077 \
+                        "torchrun --nnodes 3 --node_rank {node} --nproc_per_node {ranks} --master_addr 10.9.0.1 --master_port 20077 \
                          --max_restarts 0 --no_python {}",
                         program.replace('\'', "")
                     )
@@ -540,9 +547,9 @@ fn a_batch_script_starts_every_launcher() {
                 program.replace('\'', "")
             )],
             _ => vec![
-                "horovodrun --gloo -np 4 -H n1:2,n2:1,n3:1 --disable-cache --start-timeout 120 …".to_owned(),
-                "     n1:20077   $y".to_owned(),
-                "     n1:20077   $y".to_owned(),
+                "horovodrun --gloo -np 4 -H 10.9.0.1:2,10.9.0.2:1,10.9.0.3:1 --disable-cache --start-timeout 120 …".to_owned(),
+                "     10.9.0.1:20077   $y".to_owned(),
+                "     10.9.0.1:20077   $y".to_owned(),
             ],
         };
         assert_eq!(ran, expected, "{launcher}");
@@ -564,6 +571,7 @@ fn a_batch_script_keeps_the_environment_from_command_lines() {
         let line = format!("\n{rank}: canary 1, canary 2, canary\t3, eth0\n");
         assert!(log.contains(&line), "{line:?}\n{log}");
     }
+    assert!(log.contains(" --nodelist=n2 "), "a step has the name of a node in Slurm: {log}");
     let seen = fs::read_to_string(dir.path().join("log.seen")).unwrap();
     assert!(seen.contains("SLURM_JOB_ID=77") && seen.contains("PATH="), "{seen}");
     assert!(!seen.contains("canary"), "{seen}");

@@ -348,6 +348,24 @@ mod tests {
     }
 
     #[test]
+    fn a_file_system_without_locks_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = Script::new(HOLD).with("run", dir.path().to_str().unwrap()).with("private", "");
+        let script = script.with("cluster", "lab").with("expires", "30").with("id", "i").with("holder", "h");
+        let script = script.with("pid", "7").with("purpose", "p");
+        let path =
+            format!("{}:{}", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nolocks"), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("sh");
+        shell.arg("-s").env("PATH", path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(script.whole().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && complaint.contains("(flock: 9: Function not implemented)"), "{output:?}");
+        assert!(complaint.contains("may have no locks") && !complaint.contains("held by"), "{complaint}");
+    }
+
+    #[test]
     fn a_signal_gives_it_back() {
         let dir = tempfile::tempdir().unwrap();
         for signal in ["HUP", "TERM"] {

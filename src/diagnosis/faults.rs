@@ -56,8 +56,14 @@ fn hint(fault: &Fault, restarts_help: bool) -> Option<&'static str> {
         Fault::AllocationRequeued => "run the command again when the allocation has started, or without an allocation",
         Fault::EndNotKnown => "hvdctl jobs shows the reason when Slurm answers again; its accounting may have it, too",
         Fault::NotActivated { .. } => {
-            "correct that line in slurm.activate; a login shell runs it on the first node of the job"
+            "correct that line of `activate` in the inventory; a login shell runs it on the node of the launcher, under \
+             Slurm the first node of the job"
         }
+        Fault::NoCommands { .. } => {
+            "set PATH or load Slurm's module in a line of slurm.activate, or in ~/.bash_profile; a login shell runs both \
+             on the first node of the job"
+        }
+        Fault::NotAllocated { .. } => "correct what the message names, then run the command again",
         Fault::NotShared { .. } | Fault::FailedEarly => SHARE,
         Fault::OutOfMemory => "ask for more: --sbatch=--mem=… or --sbatch=--mem-per-cpu=…",
         Fault::TooManyChanges { .. } => "allow more changes with --reset-limit",

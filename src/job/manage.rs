@@ -10,6 +10,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
 use crate::model::fault::Fault;
+use crate::model::queue::QueueEntry;
 use crate::record::list::{self, Job, Newest, StoredJobs};
 use crate::record::{JobResult, JobState, stored};
 use crate::runtime::container::{ContainerSummary, launchers};
@@ -63,6 +64,11 @@ pub async fn list<'a>(target: &'a Target, fleet: &Fleet, events: &Events) -> Res
         let files = String::from_utf8_lossy(&files);
         list::add(&mut stored, node, &files);
         clocks.extend(list::clock(&files));
+        let mut queued = containers.iter().filter_map(|container| container.queue.as_ref());
+        if let Some(silence) = queued.find_map(QueueEntry::silence) {
+            let hint = "what is recorded of jobs is shown; it may be out of date for those that have not ended";
+            events.warn(NodeError::failed(node, "ask Slurm for the jobs", silence).hint(hint));
+        }
         for container in launchers(&cluster.name, &containers).filter(|container| container.queue.is_some()) {
             stored.entry(container.job().unwrap_or_default().to_owned()).or_default().queue = container.queue.clone();
         }

@@ -212,7 +212,8 @@ impl Watch<'_> {
             unrecorded.stopped = end.state == JobState::Stopped;
             (unrecorded.launcher, unrecorded.fault) = (Some(1), Some(end.fault));
         }
-        unrecorded.fault = words.map(ended_early).or(unrecorded.fault);
+        let node = (!self.job.shares_directory).then_some(self.job.launcher.node.name.as_str());
+        unrecorded.fault = words.map(|words| ended_early(words, node)).or(unrecorded.fault);
         let instead = JobResult {
             stopped: stopped || unrecorded.stopped,
             ranks,
@@ -264,7 +265,26 @@ impl Watch<'_> {
     }
 }
 
-/// Returns why a job ended before its ranks were started, by the last lines of its launcher's container.
-fn ended_early(output: String) -> Fault {
-    if has_activate_failed(&output) { Fault::NotActivated { output } } else { Fault::EndedEarly { output } }
+/// Returns why a job ended before its ranks were started, by the last lines of its launcher's container. `node`: that of
+/// the launcher, if it is known.
+fn ended_early(output: String, node: Option<&str>) -> Fault {
+    let is_not_activated = has_activate_failed(&output);
+    let output = node.map_or_else(|| output.clone(), |node| format!("on {node}:\n{output}"));
+    if is_not_activated { Fault::NotActivated { output } } else { Fault::EndedEarly { output } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_activate_that_fails_is_named_with_its_output_and_its_node() {
+        let said = "no module torch\nhvdctl: activate: module load torch: exit code 1";
+        let expected = format!("it ended before its ranks were started:\non node1:\n{said}");
+        let fault = ended_early(said.into(), Some("node1"));
+        assert!(matches!(fault, Fault::NotActivated { .. }));
+        assert_eq!(fault.to_string(), expected);
+        assert!(!ended_early(said.into(), None).to_string().contains("node1"), "of an allocation");
+        assert!(matches!(ended_early("python3: not found".into(), Some("node1")), Fault::EndedEarly { .. }));
+    }
 }

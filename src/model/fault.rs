@@ -55,6 +55,11 @@ pub enum Fault {
         /// Why, as these programs report it.
         message: String,
     },
+    /// The job's first node does not have the commands of Slurm.
+    NoCommands {
+        /// Which one, and where it was looked for.
+        message: String,
+    },
     /// Its nodes do not all find the job's directory.
     NotShared {
         /// The programs' finding.
@@ -135,6 +140,7 @@ impl fmt::Display for Fault {
             Fault::CancelledInQueue => f.write_str("it was cancelled in Slurm's queue (scancel)"),
             Fault::EndedInQueue => f.write_str("it was still in Slurm's queue"),
             Fault::NotAllocated { message }
+            | Fault::NoCommands { message }
             | Fault::NotShared { message }
             | Fault::TooManyChanges { message }
             | Fault::Driver { message } => f.write_str(message),

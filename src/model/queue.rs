@@ -64,6 +64,11 @@ impl QueueEntry {
         }
     }
 
+    /// Returns why Slurm has not answered the question for the state of the job; `None` if it has.
+    pub fn silence(&self) -> Option<&str> {
+        self.reason.as_deref().filter(|_| self.state == "UNKNOWN")
+    }
+
     /// Returns whether the job waits for nodes.
     pub fn is_waiting(&self) -> bool {
         const WAITING: [&str; 7] =
@@ -73,6 +78,9 @@ impl QueueEntry {
 
     /// Returns why the job waits and until when, as text; `None` if it does not. `now`: in seconds since the epoch.
     pub fn wait(&self, now: f64) -> Option<String> {
+        if let Some(reason) = self.silence() {
+            return Some(format!("it was submitted as job {}, and Slurm does not answer: {reason}", self.job));
+        }
         if !self.is_waiting() {
             return None;
         }
@@ -113,5 +121,8 @@ mod tests {
         assert_eq!(entry("PENDING").wait(2000.0).as_deref(), Some("it waits in Slurm's queue as job 7 (Resources)"));
         assert_eq!(entry("PENDING").wait(-1e8).as_deref(), Some("it waits in Slurm's queue as job 7 (Resources)"));
         assert_eq!(entry("RUNNING").wait(0.0), None);
+        let silent = QueueEntry::parse("7|UNKNOWN|Unable_to_contact_slurm_controller").unwrap();
+        let expected = "it was submitted as job 7, and Slurm does not answer: Unable to contact slurm controller";
+        assert_eq!(silent.wait(0.0).as_deref(), Some(expected));
     }
 }

@@ -128,11 +128,11 @@ impl Runtime {
     /// of `activate` that fails, for example.
     pub async fn last_words(&self, container: &str) -> Option<String> {
         match self {
-            Runtime::Batch(_) => {
+            Runtime::Batch(_) | Runtime::Process(_) => {
                 let text = self.last_lines(container, 5).await.ok()?;
                 Some(text.trim().to_owned()).filter(|text| !text.is_empty())
             }
-            Runtime::Engine(_) | Runtime::Process(_) => None,
+            Runtime::Engine(_) => None,
         }
     }
 

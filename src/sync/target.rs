@@ -244,8 +244,8 @@ fn lock(root: &Path) -> Result<File, Error> {
             file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(here)?;
             Ok(file)
         }
-        // some network file systems have no locks
-        Err(Errno::NOLCK | Errno::OPNOTSUPP) => Ok(file),
+        // some network file systems have no locks, such as Lustre without its mount option flock
+        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(file),
         Err(Errno::WOULDBLOCK) => {
             // empty if it has only just been locked
             let holder = io::read_to_string(&file).unwrap_or_default();

@@ -82,6 +82,72 @@ class Resources(unittest.TestCase):
         self.assertEqual(allocation.resources(""), {})
 
 
+class Commands(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.state = place.name
+        os.makedirs(os.path.join(self.state, "run", "h"))
+        variables = {"HVDCTL_PLACE": os.path.join(self.state, "run", "h"), "SLURMD_NODENAME": "b", "PATH": "/nowhere"}
+        replaced = unittest.mock.patch.dict(os.environ, variables)
+        replaced.start()
+        self.addCleanup(replaced.stop)
+
+    def put(self, name, text, mode=0o755):
+        path = os.path.join(self.state, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, mode)
+
+    def test_a_node_finds_the_commands_where_the_login_node_has_found_them(self):
+        with self.assertRaisesRegex(allocation.NoCommands, "^scontrol: not found on b, with this PATH: /nowhere$"):
+            allocation.find_commands()
+        for name in ("scontrol", "srun"):
+            self.put(name, "#!/bin/sh\n")
+        self.put("slurm.environment", "PATH=/bin:%s\nSLURM_CONF=/etc/a=b\n\n" % self.state)
+        allocation.find_commands()
+        self.assertEqual(os.environ["PATH"], "/nowhere:/bin:" + self.state)
+        self.assertEqual(os.environ["SLURM_CONF"], "/etc/a=b")
+        self.put("slurm.environment", "SLURM_CONF=/another\n")
+        allocation.find_commands()
+        self.assertEqual(os.environ["SLURM_CONF"], "/etc/a=b", "they are found already")
+
+    def test_a_site_s_prologs_have_their_time(self):
+        limits = {(): 0, ("Prolog=(null)", "TaskProlog=n/a", "PrologSlurmctld=/x"): 0, ("Prolog=/x",): 600,
+                  ("TaskProlog=/x", "PrologEpilogTimeout=65534"): 600, ("Prolog=/x", "PrologEpilogTimeout=900"): 900,
+                  ("Prolog=/x", "PrologEpilogTimeout=65534", "PrologTimeout=120"): 120}
+        for settings, expected in limits.items():
+            config = dict(one.split("=") for one in settings)
+            self.assertEqual(allocation.prolog_limit(config), expected, settings)
+
+    def start(self, script, limit):
+        """What comes of the addresses of two nodes with this srun."""
+        self.put("srun", "#!/bin/sh\n" + script)
+        os.environ["PATH"] = self.state + ":/usr/bin:/bin"
+        os.environ["SLURM_JOB_NODELIST"] = "b,c"
+        self.put("scontrol", "#!/bin/sh\n")
+        return allocation.addresses(["b", "c"], None, limit)
+
+    def test_a_slow_prolog_is_waited_for_and_the_node_named_that_took_too_long(self):
+        script = "echo hvdctl-address b 10.0.0.1; sleep %s; echo hvdctl-address c 10.0.0.2\n"
+        # the limit was that of the program, whatever the site's prologs do
+        with unittest.mock.patch.object(allocation, "LIMIT", 0.1):
+            self.assertEqual(self.start(script % 0.5, 30), {"b": "10.0.0.1", "c": "10.0.0.2"})
+        with self.assertRaisesRegex(RuntimeError, "has not started a program on c within 0.5 s; .*start_timeout_s"):
+            self.start("exec 2>&-\n" + script % 20, 0.5)
+        # srun of 22.05, whose node still runs a prolog
+        again = "[ -e %s/tried ] && exec echo 'hvdctl-address b 10.0.0.1\nhvdctl-address c 10.0.0.2'; : >%s/tried\n"
+        gives_up = "echo 'srun: error: Task launch failed on node c: Socket timed out on send/recv operation'; exit 1\n"
+        with unittest.mock.patch.object(allocation, "PAUSE", 0):
+            self.assertEqual(self.start(again % (self.state, self.state) + gives_up, 30)["c"], "10.0.0.2")
+            with self.assertRaisesRegex(RuntimeError, "could not start a program on every node: srun: error: Task"):
+                self.start("sleep 0.3; " + gives_up, 0.1)
+        with self.assertRaises(allocation.NotShared):
+            self.start("echo python3: cannot open /x: No such file or directory; exit 2\n", 9)
+        with self.assertRaisesRegex(RuntimeError, "could not start a program on every node: srun: error: Prolog"):
+            self.start("echo srun: error: Prolog failed; exit 1\n", 9)
+
+
 class Variables(unittest.TestCase):
     def test_what_the_first_node_has_set_is_its_own(self):
         submitted = {"PATH": "/bin", "TMPDIR": "/tmp", "HOME": "/home/a", "LANG": "C", "X": "1"}

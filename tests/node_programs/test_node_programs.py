@@ -83,6 +83,12 @@ class Arguments(unittest.TestCase):
                 seen.update(argument if isinstance(argument, dict) else [])
         self.assertEqual(seen, {name[len("of_"):] for name in dir(attempt.Position) if name.startswith("of_")})
 
+    def test_a_job_of_a_queue_gets_its_port_when_it_begins(self):
+        for launch, is_chosen in (({"queued": True}, True), ({"slurm": True}, True), ({}, False)):
+            one = attempt.Launcher(launch, None, None, None)
+            one.choose_port([{"ranks": 2}])
+            self.assertEqual(one.port is not None, is_chosen, launch)
+
     def test_each_attempt_within_an_allocation_has_a_port_that_is_free(self):
         with mock.patch.object(attempt, "PORTS", range(28100, 28104)), socket.socket() as taken:
             taken.bind(("", 28101))

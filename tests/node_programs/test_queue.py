@@ -1,18 +1,23 @@
 """Unit tests of what starts and ends the jobs of the cluster's queue (slurm/nodes), and of what waits for their nodes
 (programs/slurm/queue_wait.py)."""
+import http.server
 import json
 import os
 import shutil
+import socketserver
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts")
 sys.path[:0] = [os.path.join(SCRIPTS, *parts) for parts in (["slurm", "nodes"], ["programs", "slurm"], ["programs"])]
 import agent  # noqa: E402
+import engine as node_engine  # noqa: E402
 import faults  # noqa: E402
 import node  # noqa: E402
 import queue_state  # noqa: E402
@@ -359,6 +364,37 @@ class Node(Directory):
         os.utime(os.path.join(self.jobs, ID, "env.json"), (old, old))
         self.assertNotIn(ID, node.jobs_outside(), "its processes count then")
 
+    def check(self, state, reason):
+        """What a check tells a Slurm in which this node has a state and a reason."""
+        asked = []
+
+        def ask(*argv):
+            asked.append(" ".join(argv))
+            return "%s|%s\n" % (state, reason) if argv[0] == "sinfo" else ""
+
+        with unittest.mock.patch.object(queued, "ask", ask):
+            self.assertEqual(node.check(""), 0)
+        return [one for one in asked if one.startswith("scontrol update")]
+
+    def test_a_node_whose_epilog_failed_is_back_when_nothing_of_its_jobs_is_left(self):
+        engine, entries = Engine(), {ID: {"state": "PENDING"}, OTHER: {"state": "RUNNING"}}
+        for place, name, value in ((queued, "queue", lambda: entries), (node, "Engine", lambda _: engine)):
+            patch = unittest.mock.patch.object(place, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        for id, number in ((ID, "7"), (OTHER, "8")):
+            queued.store(dict(description(grace=0, master=id, worker={"name": id}), number=number), "begun",
+                         id + ".json")
+            queued.store(description(), "jobs", id + ".json")
+            engine.states[id] = True
+        self.assertEqual(self.check("drained", "maintenance of the operator"), [])
+        self.assertEqual((engine.signals, queued.listed("begun")), ([], [ID, OTHER]))
+        with node.clearing:
+            self.assertEqual(self.check("drained", "Epilog error"), [], "an earlier check still waits")
+        self.assertEqual(self.check("draining", "Epilog error"), ["scontrol update nodename=a state=resume"])
+        # the other one has its allocation
+        self.assertEqual((engine.signals, queued.listed("begun")), ([(ID, "SIGKILL")], [OTHER]))
+
     def test_what_slurm_no_longer_has_is_forgotten(self):
         """A node that was down gets no epilog."""
         engine = Engine()
@@ -546,6 +582,49 @@ class Hook(Directory):
         with open(os.path.join(self.tools.name, "asked")) as file:
             asked = file.read()
         self.assertIn("update nodename=a state=drain reason=" + node.MARK, asked, "it is resumed by this mark")
+
+
+class Sockets(Directory):
+    def serve(self, path):
+        """Starts an engine that says that each container runs."""
+
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"State": {"Running": true}}')
+
+            def address_string(self):
+                return ""
+
+            def log_message(self, *_):
+                pass
+
+        server = socketserver.UnixStreamServer(path, Answer)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    def test_an_engine_whose_socket_is_made_anew_is_found(self):
+        directory = os.path.join(self.jobs, "engine")
+        os.mkdir(directory)
+        new, mounted = os.path.join(directory, "docker.sock"), os.path.join(self.jobs, "mounted")
+        here = {"engine": new, "socket": mounted}
+        engine = node_engine.Engine(queued.sockets(here))
+        self.assertEqual(queued.sockets({"socket": mounted, "engine": None}), [mounted], "in the root directory")
+        server = self.serve(new)
+        # a container that has the file keeps it
+        os.link(new, mounted)
+        self.assertTrue(engine.running("x"))
+        server.shutdown()
+        server.server_close()
+        os.unlink(new)
+        with self.assertRaises(OSError):
+            engine.running("x")
+        again = self.serve(new)
+        self.addCleanup(again.server_close)
+        self.addCleanup(again.shutdown)
+        self.assertTrue(engine.running("x"))
+        self.assertTrue(node_engine.Engine(["/nowhere", new]).running("x"))
 
 
 class Ending(unittest.TestCase):

@@ -317,11 +317,23 @@ fn one_from_which_a_process_runs_stays_until_that_has_ended() {
     let worker = machine.path("state/run/hworker");
     fs::create_dir_all(&worker).unwrap();
     fs::write(worker.join("environment"), format!("export PATH='{}/bin:/bin'\n", build.display())).unwrap();
-    fs::write(worker.join("pid"), format!("{} 1 boot\n", std::process::id())).unwrap();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let start = stat.rsplit(") ").next().unwrap().split(' ').nth(19).unwrap();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let note = |start: &str, boot: &str| {
+        fs::write(worker.join("pid"), format!("{} {start} {}\n", std::process::id(), boot.trim())).unwrap();
+    };
+    note(start, &boot);
     assert_eq!(machine.run(REMOVE, &machine.env_variables()).status.code(), Some(5));
-    fs::remove_file(worker.join("pid")).unwrap();
-    succeeds(&machine.create_env(&Asked::default()));
+    let six = Asked { requirements: "six==1.16.0\n", ..Asked::default() };
+    succeeds(&machine.create_env(&six));
+    assert_eq!(machine.builds(), 2);
+    // its number is another process's by now
+    note("1", &boot);
+    succeeds(&machine.create_env(&six));
     assert_eq!(machine.builds(), 1);
+    succeeds(&machine.create_env(&Asked::default()));
+    note(start, "before");
     assert_eq!(machine.prints(REMOVE, &machine.env_variables()), "removed\n");
     assert_eq!(machine.prints(REMOVE, &machine.env_variables()), "");
     assert!(!machine.path("state/env").exists(), "nothing is left");
@@ -451,6 +463,9 @@ fn the_states_of_virtualenvs() {
     wait_until("the lock is held", || states()[1] == "half creating");
     holder.kill().unwrap();
     holder.wait().unwrap();
+    // on a file system without locks
+    machine.stub("flock", "exit 65");
+    assert_eq!(states()[1], "half incomplete");
     let python = machine.path("state/env/default/bin/python");
     fs::write(&python, fs::read_to_string(&python).unwrap().replace("3.11.2", "3.12.0")).unwrap();
     assert_eq!(states()[0], "default broken");

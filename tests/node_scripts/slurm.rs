@@ -14,7 +14,13 @@ const WAIT: &[&str] = of_processes!["slurm/common.sh", "slurm/wait.sh"];
 fn login() -> Machine {
     let machine = Machine::new(&[]);
     let at = |file: &str| always(machine.path(file).to_str().unwrap());
-    machine.stub("squeue", &format!("[ ! -e {0}.down ] || exit 1; cat {0} 2>/dev/null; :", at("queue")));
+    machine.stub(
+        "squeue",
+        &format!(
+            "[ ! -e {0}.down ] || {{ echo Unable to contact slurm controller >&2; exit 1; }}; cat {0} 2>/dev/null; :",
+            at("queue")
+        ),
+    );
     machine.stub(
         "sbatch",
         &format!(
@@ -34,7 +40,7 @@ fn login() -> Machine {
 
 fn variables(machine: &Machine) -> String {
     format!(
-        "run_dir='{}' which=h-1@a name=big remove=1 limit=5\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
+        "run_dir='{}' which=h-1@a name=big remove=1 limit=5 step_per_rank=1\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
         machine.path("run").display()
     )
 }
@@ -86,7 +92,11 @@ fn a_job_is_what_slurm_says_until_it_has_left_the_queue() {
     assert_eq!(listed(&machine), "h-1@a exited 7|gone");
     // that Slurm does not answer does not mean that nothing runs
     fs::write(machine.path("queue.down"), "").unwrap();
-    machine.fails(LIST, &variables(&machine));
+    assert_eq!(listed(&machine), "h-1@a exited 7|gone", "how a job has ended is recorded");
+    fs::remove_file(machine.path("run/h-1/ended")).unwrap();
+    assert_eq!(listed(&machine), "h-1@a running 7|UNKNOWN|Unable_to_contact_slurm_controller");
+    fs::remove_file(machine.path("run/h-1/job")).unwrap();
+    assert_eq!(listed(&machine), "h-1@a created -");
 }
 
 #[test]
@@ -140,6 +150,59 @@ fn a_job_has_ended_when_it_says_so_or_has_left_the_queue() {
     assert_eq!(machine.prints(WAIT, &variables(&machine)), "ended\n");
     machine.prints(END, &variables(&machine));
     assert!(!machine.path("scancel").exists(), "it leaves the queue by itself");
+}
+
+const COMMANDS: [&str; 6] = ["squeue", "sbatch", "scancel", "scontrol", "srun", "sacct"];
+
+/// A login node whose start-up file of login shells notes that it was read, and has the directory `opt` in PATH. This
+/// machine's own Slurm is not found there. Returns the variables of scripts.
+fn login_with_profile() -> (Machine, String) {
+    let machine = login();
+    for place in ["opt", "home", "bin"] {
+        fs::create_dir_all(machine.path(place)).unwrap();
+    }
+    for tool in fs::read_dir("/usr/bin").unwrap().chain(fs::read_dir("/bin").unwrap()).map(Result::unwrap) {
+        if !COMMANDS.iter().any(|command| tool.file_name() == *command) {
+            let _ = symlink(tool.path(), machine.path("bin").join(tool.file_name()));
+        }
+    }
+    let place = |name: &str| machine.path(name).display().to_string();
+    let (runs, opt, bin, home) = (place("profile.runs"), place("opt"), place("bin"), place("home"));
+    let profile =
+        format!("echo Welcome; echo run >>{runs}; export PATH={opt}:{bin} SLURM_CONF='/etc/a b.conf'; cat /nowhere\n");
+    fs::write(machine.path("home/.bash_profile"), profile).unwrap();
+    let variables =
+        format!("PATH='{}:{bin}' HOME='{home}' SHELL=bash\nunset SLURM_CONF\n{}", place("tools"), variables(&machine));
+    (machine, variables)
+}
+
+fn move_commands(machine: &Machine, from: &str, to: &str) {
+    for command in COMMANDS {
+        fs::rename(machine.path(from).join(command), machine.path(to).join(command)).unwrap();
+    }
+}
+
+#[test]
+fn commands_are_found_as_a_login_shell_finds_them() {
+    let (machine, variables) = login_with_profile();
+    let runs = || fs::read_to_string(machine.path("profile.runs")).unwrap_or_default().lines().count();
+    machine.prints(CHECK, &variables);
+    assert_eq!(runs(), 0, "they are in PATH already");
+    move_commands(&machine, "tools", "opt");
+    assert_eq!(machine.prints(SUBMIT, &variables), "7\n");
+    assert_eq!(runs(), 1);
+    // the next scripts know it
+    queue(&machine, "7|RUNNING|None|1|2|1:00|big.h-1@a");
+    machine.prints(CHECK, &variables);
+    assert!(machine.prints(LIST, &variables).contains(" running 7|RUNNING"));
+    assert_eq!(runs(), 1);
+    let kept = fs::read_to_string(machine.path("slurm.environment")).unwrap();
+    assert!(kept.contains("SLURM_CONF=/etc/a b.conf\n"), "{kept}");
+    // they are nowhere
+    fs::rename(machine.path("opt"), machine.path("gone")).unwrap();
+    let complaint = machine.fails(CHECK, &variables);
+    assert!(complaint.starts_with("sbatch: not found, neither in PATH ("), "{complaint}");
+    assert!(complaint.contains("nor in that of a login shell (bash)"), "{complaint}");
 }
 
 #[test]
@@ -288,6 +351,83 @@ fn a_new_job_has_nothing_of_the_one_around_it_and_what_is_passed_on_is_kept() {
     // without an allocation, what the user sets for srun is passed on
     machine.prints(SUBMIT, &format!("{}\nexport SLURM_CPU_BIND=none; unset SLURM_JOB_ID", variables(&machine)));
     assert!(fs::read_to_string(machine.path("seen")).unwrap().contains("SLURM_CPU_BIND=none"));
+}
+
+#[test]
+fn a_job_that_waits_for_nodes_is_no_job_that_can_never_run() {
+    let machine = login();
+    const NEVER: &str = "allocation failure: Requested node configuration is not available";
+    let ml = variables(&machine).replace("--ntasks=2", "--partition=ml");
+    let short = ml.replace("=ml", "=ml --partition=short,x");
+    for (sinfo, complaint, variables, is_queued) in [
+        ("ml* idle\nml* mixed\nold drained", NEVER, &ml, false),
+        ("ml* idle\nml* drained\nshort idle", NEVER, &ml, true),
+        ("ml* idle\nml* down*\nshort idle", NEVER, &short, false),
+        ("ml* idle\nshort idle*", NEVER, &short, true),
+        ("ml idle\nshort* reserved", NEVER, &variables(&machine), true),
+        // a site shows none
+        ("", NEVER, &ml, true),
+        ("ml* idle", "allocation failure: Requested nodes are busy", &ml, true),
+        ("ml* idle", "allocation failure: Requested partition configuration not available now", &ml, true),
+        ("ml* drained", "allocation failure: Invalid qos specification", &ml, false),
+    ] {
+        machine.stub(
+            "sbatch",
+            &format!("case $1 in --version) echo slurm 22.05.8; exit ;; esac; echo '{complaint}' >&2; exit 1"),
+        );
+        machine.stub("sinfo", &format!("echo '{sinfo}'"));
+        if is_queued {
+            assert_eq!(machine.prints(CHECK, variables), "", "{sinfo}");
+        } else {
+            assert_eq!(machine.fails(CHECK, variables), format!("{complaint}\n"), "{sinfo}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_are_steps_of_their_own_cannot_share_gpus_in_an_old_slurm() {
+    let machine = login();
+    let (with_gpus, without) = (variables(&machine).replace("--ntasks=2", "--gres=gpu:2"), variables(&machine));
+    for (version, variables, is_refused) in [
+        ("20.11.4", &with_gpus, true),
+        ("21.08.8-2", &with_gpus, true),
+        ("21.08.8-2", &without, false),
+        ("21.08.8-2", &with_gpus.replace("step_per_rank=1", "step_per_rank="), false),
+        ("22.05.8", &with_gpus, false),
+    ] {
+        machine.stub("sbatch", &format!("case $1 in --version) echo slurm-wlm {version} ;; esac"));
+        let output = machine.run(CHECK, variables);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            complaint.contains(&format!("in this Slurm (slurm-wlm {version})")),
+            is_refused,
+            "{version}: {output:?}"
+        );
+        assert_eq!(output.status.success(), !is_refused, "{version}");
+    }
+}
+
+#[test]
+fn what_ends_ranks_does_not_wait_for_the_gpus_that_they_have() {
+    let machine = Machine::new(&[("job/addresses", "10.0.0.1 a \n10.0.0.2 b gpu:a100:2\n")]);
+    machine.stub("srun", "echo \"$@\"");
+    let program = fs::read_to_string(Path::new(SCRIPTS).join("programs/slurm/srun.sh")).unwrap();
+    fs::write(machine.path("job/ssh"), program).unwrap();
+    let step = |command: &str| {
+        let path = format!("{}:{}", machine.path("tools").display(), std::env::var("PATH").unwrap());
+        let ran = Command::new("sh")
+            .arg(machine.path("job/ssh"))
+            .args(["-p", "22", "10.0.0.2", command])
+            .env("PATH", path)
+            .output();
+        String::from_utf8(ran.unwrap().stdout).unwrap()
+    };
+    for command in ["python3 /s/job/node_launcher.py", "cd /; python3 /s/reap.py", "echo true"] {
+        assert!(step(command).contains(" --nodelist=b --gres=gpu:a100:2 --overlap "), "{}", step(command));
+    }
+    for command in ["python3 /s/job/reap.py 10", "true"] {
+        assert!(step(command).contains(" --nodelist=b --gres=none --overlap "), "{}", step(command));
+    }
 }
 
 const KEY: &[&str] = &["node/close.sh", "node/permissions.sh", "slurm/nodes/key.sh"];

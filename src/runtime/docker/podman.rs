@@ -35,7 +35,9 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
     // Podman changes the label of the directory where SELinux is in use, and ignores `z` elsewhere. What the inventory
     // mounts keeps its label
     let own = |source: &str, target: &str, read_only| mount(source, target, read_only, &["rbind", "z"]);
-    let foreign = |source: &str, target: &str, read_only| mount(source, target, read_only, &["rbind"]);
+    // without what is mounted below the directory of the engine's socket, which may be /run
+    let bind = if *role == Role::SlurmAgent { "bind" } else { "rbind" };
+    let foreign = |source: &str, target: &str, read_only| mount(source, target, read_only, &[bind]);
     let mounts = spec.mounts.iter().map(|m| own(&m.source, &m.target, m.read_only));
     let workspace = container.workspace.iter().map(|directory| own(directory, WORKSPACE, false));
     let extra = spec.extra_mounts.iter().map(|m| foreign(&m.source, &m.target, m.read_only));

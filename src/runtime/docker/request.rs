@@ -1,11 +1,12 @@
 //! Requests to create containers.
 
+use crate::inventory::Mount as ExtraMount;
 use crate::node::gpus::GpuRequest;
 use crate::paths::{DATA, WORKSPACE};
 use crate::runtime::spec::{ContainerSpec, Role};
 use bollard::models::{
-    ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
-    ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
+    ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountBindOptions,
+    MountType, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 
 /// Returns the request that creates a container.
@@ -23,7 +24,13 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         ..Mount::default()
     };
     let data = spec.data.iter().map(|data| mount(&data.source, &format!("{DATA}/{}", data.name), true));
-    let mounts = spec.extra_mounts.iter().map(|extra| mount(&extra.source, &extra.target, extra.read_only)).chain(data);
+    // without what is mounted below the directory of the engine's socket, which may be /run
+    let is_flat = container.role == Role::SlurmAgent;
+    let extra = |extra: &ExtraMount| Mount {
+        bind_options: is_flat.then(|| MountBindOptions { non_recursive: Some(true), ..MountBindOptions::default() }),
+        ..mount(&extra.source, &extra.target, extra.read_only)
+    };
+    let mounts = spec.extra_mounts.iter().map(extra).chain(data);
     let devices = spec.devices.iter().map(|device| DeviceMapping {
         path_on_host: Some(device.source.clone()),
         path_in_container: Some(device.target.clone()),

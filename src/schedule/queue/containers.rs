@@ -40,8 +40,16 @@ const PROGRAMS: [(&str, &str); 11] = [
 /// The directories in that of Slurm's files which its daemons write (`install.sh` makes them).
 const OWN: [&str; 3] = ["state", "spool", "log"];
 
-/// Where `hslurm-agent` has the engine's socket.
+/// Where `hslurm-agent` has the engine's socket as it was when the container was started.
 pub(super) const SOCKET: &str = "/run/hvdctl-engine.sock";
+
+/// Where it has the directory of that socket: an engine that is upgraded may make its socket anew.
+const ENGINE: &str = "/run/hvdctl-engine";
+
+/// Returns the directory of a socket and its name there; `None` in the root directory.
+fn place(socket: &str) -> Option<(&str, &str)> {
+    socket.rsplit_once('/').filter(|(directory, name)| !directory.is_empty() && !name.is_empty())
+}
 
 /// Returns a node as Slurm is to know it, with so many `cpus`.
 ///
@@ -58,13 +66,21 @@ pub fn slurm_node(inventory: &Inventory, node: &Node, facts: &Facts, cpus: u32) 
     })
 }
 
-/// Returns the files of a node as an archive. `nodes`: all of them, the master first; `munge_key`: in base64.
-pub fn files(cluster: &Cluster, node: &str, nodes: &[SlurmNode], munge_key: &Secret) -> Zeroizing<String> {
+/// Returns the files of a node as an archive. `socket`: the path of the engine's socket there; `nodes`: all of them, the
+/// master first; `munge_key`: in base64.
+pub fn files(
+    cluster: &Cluster,
+    (node, socket): (&str, Option<String>),
+    nodes: &[SlurmNode],
+    munge_key: &Secret,
+) -> Zeroizing<String> {
+    let engine = socket.as_deref().and_then(place).map(|(_, name)| format!("{ENGINE}/{name}"));
     let settings = json!({
         "node": node,
         "cluster": cluster.name,
         "jobs_dir": cluster.jobs_dir,
         "socket": SOCKET,
+        "engine": engine,
         "is_controller": nodes[0].name == node,
     });
     let (slurm, gres) = (slurm_conf(&cluster.name, &cluster.slurm_dir(), nodes), gres_conf(nodes));
@@ -115,6 +131,38 @@ pub fn containers(
     let mounts = vec![same(&directory, false), same(&cluster.jobs_dir, false)];
     let mut agent = new(Role::SlurmAgent, SLURM_AGENT, "agent", &format!("{directory}/slurm.conf"), mounts);
     // not one of hvdctl's own mounts, whose labels Podman changes
-    agent.spec.extra_mounts = vec![Mount { source: socket.into(), target: SOCKET.into(), read_only: false }];
+    let of_engine =
+        |source: &str, target: &str| Mount { source: source.into(), target: target.into(), read_only: false };
+    agent.spec.extra_mounts = vec![of_engine(socket, SOCKET)];
+    agent.spec.extra_mounts.extend(place(socket).map(|(directory, _)| of_engine(directory, ENGINE)));
     [daemons, agent]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_is_reached_by_the_directory_of_its_socket() {
+        assert_eq!(place("/run/docker.sock"), Some(("/run", "docker.sock")));
+        assert_eq!(place("/run/user/1000/podman/podman.sock"), Some(("/run/user/1000/podman", "podman.sock")));
+        assert_eq!(place("/docker.sock"), None, "a container does not get the root directory");
+        let node = SlurmNode {
+            name: "n1".into(),
+            hostname: "h".into(),
+            address: IpAddr::from([10, 0, 0, 1]),
+            cpus: 1,
+            gpus: Vec::new(),
+        };
+        let inventory = Inventory::local("lab", "");
+        let key = Secret::new(Zeroizing::new("key".to_owned()));
+        let socket = Some("/run/docker.sock".to_owned());
+        let text = files(&inventory.cluster, ("n1", socket), &[node], &key);
+        let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, &*text).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        // programs of an earlier hvdctl know the file alone
+        for part in [r#""engine":"/run/hvdctl-engine/docker.sock""#, r#""socket":"/run/hvdctl-engine.sock""#] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }

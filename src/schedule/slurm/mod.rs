@@ -12,7 +12,7 @@ use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::files::PackedFile;
-use crate::inventory::{Bind, Cluster};
+use crate::inventory::{Bind, Cluster, Controller};
 use crate::job::cleanup::JobNodes;
 use crate::job::manage;
 use crate::launch::description::{LaunchDescription, LaunchHost};
@@ -127,7 +127,8 @@ impl BatchJob {
         let launch = LaunchDescription { slurm: true, warning, ..describe(&cluster, launcher, &request, &options) };
         let launch = stored::write("launch.json", &launch).map_err(Error::Local)?;
         let record = record(&cluster, &container, &program, &options, &id, &node.name);
-        let sbatch = BatchRequest { name: title, options: submission.options, ranks };
+        let is_gloo = options.launcher == LauncherName::Horovodrun && options.controller == Controller::Gloo;
+        let sbatch = BatchRequest { name: title, options: submission.options, ranks, has_step_per_rank: is_gloo };
         Ok(BatchJob { id, program, options, cluster, login, sbatch, container, record, environment, launch })
     }
 

@@ -75,13 +75,8 @@ pub struct SlurmSubmission {
 /// Options that jobs under Slurm do not have.
 pub fn submission(slurm: &Slurm, job: &JobOptions, cluster: &Cluster, signal: &str) -> Result<SlurmSubmission, Error> {
     check(job, &slurm.options)?;
-    let needed = cluster.stop_grace.as_secs() + BEFORE_LIMIT;
-    if slurm.time.iter().filter_map(|text| seconds(text)).any(|time| time < needed) {
-        return Err(Error::usage(
-            format!("slurm.time is shorter than the {needed} s in which ranks end"),
-            "raise slurm.time, or lower cluster.stop_grace_s",
-        ));
-    }
+    check_time(slurm, job, cluster)?;
+    let needed = needed_to_end(cluster);
     let (usual, given) = (Given::read(&slurm.options), Given::read(&job.submission));
     let signals = [usual.value("--signal"), given.value("--signal")];
     let before_limit = signals.into_iter().flatten().next_back().map(|text| before_limit(text, needed)).transpose()?;
@@ -207,6 +202,46 @@ impl Tasks {
         let per_node = per_node.map(|per_node| ranks.map_or(per_node, |ranks| ranks.min(per_node)));
         Ok(Tasks { gres, per_node, changed })
     }
+}
+
+/// Returns the seconds before its time limit at which a job is asked to end.
+fn needed_to_end(cluster: &Cluster) -> u64 {
+    cluster.stop_grace.as_secs() + BEFORE_LIMIT
+}
+
+/// Checks that the time limit leaves ranks the time in which they end. The last option counts, as for sbatch.
+///
+/// # Errors
+/// It is shorter.
+fn check_time(slurm: &Slurm, job: &JobOptions, cluster: &Cluster) -> Result<(), Error> {
+    let of = |options: &[String]| last_time(options).map(|time| (format!("the option --time={time} of sbatch"), time));
+    let of_table = || slurm.time.clone().map(|time| ("slurm.time".to_owned(), time));
+    let Some((source, time)) = of(&job.submission).or_else(|| of(&slurm.options)).or_else(of_table) else {
+        return Ok(());
+    };
+    let needed = needed_to_end(cluster);
+    if seconds(&time).is_none_or(|time| time >= needed) {
+        return Ok(());
+    }
+    Err(Error::usage(
+        format!(
+            "{source} is shorter than the {needed} s in which ranks end (cluster.stop_grace_s and {BEFORE_LIMIT} s)"
+        ),
+        "give the job more time, or lower cluster.stop_grace_s",
+    ))
+}
+
+/// Returns the last time limit among options of sbatch.
+fn last_time(options: &[String]) -> Option<String> {
+    let before = [None].into_iter().chain(options.iter().map(Some));
+    let time = |(before, option): (Option<&String>, &String)| match before.map(String::as_str) {
+        Some("-t" | "--time") => Some(option.clone()),
+        _ => option
+            .strip_prefix("--time=")
+            .or_else(|| option.strip_prefix("-t").filter(|value| !value.is_empty()))
+            .map(str::to_owned),
+    };
+    before.zip(options).filter_map(time).last()
 }
 
 /// Checks that a job can be submitted. `usual`: the inventory's options of sbatch.
@@ -422,6 +457,23 @@ mod tests {
         let short = Slurm { time: Some("0:10".into()), ..Slurm::default() };
         let error = read(&short, &[], &job(Some("1"), None)).unwrap_err();
         assert!(error.contains("slurm.time is shorter than the 20 s"), "{error}");
+        for (given, is_short) in [
+            (&["--time=0:15"][..], true),
+            (&["-t0:15"], true),
+            (&["-t", "0:15"], true),
+            (&["--time=0:15", "--time=1"], false),
+            (&["--time=0:20", "--time-min=0:01"], false),
+        ] {
+            let complaint = "is shorter than the 20 s in which ranks end";
+            for slurm in [Slurm::default(), Slurm { time: Some("1:00:00".into()), ..Slurm::default() }] {
+                let found = read(&slurm, given, &job(Some("1"), None));
+                assert_eq!(found.is_err_and(|error| error.contains(complaint)), is_short, "{given:?}");
+            }
+            let usual = Slurm { options: given.iter().map(|one| (*one).to_owned()).collect(), ..Slurm::default() };
+            assert_eq!(read(&usual, &[], &job(Some("1"), None)).is_err(), is_short, "{given:?}");
+        }
+        // what is given for this job counts
+        assert!(read(&short, &["--time=2"], &job(Some("1"), None)).is_ok());
     }
 
     #[test]

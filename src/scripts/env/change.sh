@@ -22,10 +22,16 @@ users() { # DIRECTORY
   done
   for file in "$state_dir"/run/*/environment; do
     grep -qsF -- "$1/" "$file" || continue
-    pid=''
-    { read -r pid _ <"${file%/*}/pid"; } 2>/dev/null
-    if [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; then echo "$pid"; fi
+    if runs "${file%/*}/pid"; then echo "$pid"; fi
   done
+}
+# tests whether the process runs that process/main.sh has noted in a file: its number, its start time, and the boot; sets pid. Its number
+# may be another one's by now
+runs() { # FILE
+  { read -r pid since on <"$1" && IFS= read -r stat <"/proc/$pid/stat"; } 2>/dev/null || return
+  # shellcheck disable=SC2086 # these are words
+  set -- ${stat##*) }
+  [ "${20}" = "$since" ] && [ "$on" = "$(cat /proc/sys/kernel/random/boot_id)" ] && case $1 in [ZX]) return 1 ;; esac
 }
 
 # removes the directories of this virtualenv that are not complete, and those of earlier ones from which nothing runs

@@ -18,6 +18,10 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+# the node with this address
+for pair in $hvdctl_names; do
+  case $pair in "$host="*) host=${pair#*=} ;; esac
+done
 # what the job as a whole asked for is not for a step of one process
 for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
   case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME) ;; *) unset "$variable" ;; esac

@@ -57,10 +57,14 @@ check_place() {
 alone() { # SECONDS COMMAND
   [ -e .lock ] || (umask 077 && : >>.lock) || return
   (
-    flock -w "$1" 9 || {
-      [ $? = 1 ] || exit 1
-      echo "the lock $place/.lock is held by another process" >&2
-      exit 4
+    error=$(flock -w "$1" 9 2>&1) || {
+      [ $? != 1 ] || {
+        echo "the lock $place/.lock is held by another process" >&2
+        exit 4
+      }
+      echo "$place/.lock cannot be locked ($error): its file system may have no locks, as Lustre without its mount option flock; set" \
+        "cluster.state_dir (under Slurm, slurm.state_dir) to a directory of another one" >&2
+      exit 1
     }
     shift
     "$@"

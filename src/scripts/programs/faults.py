@@ -34,6 +34,10 @@ def not_allocated(message):
     return fault("not_allocated", message=message)
 
 
+def no_commands(message):
+    return fault("no_commands", message=message)
+
+
 def not_shared(message):
     return fault("not_shared", message=message)
 

@@ -6,10 +6,55 @@ for variable in $(env | sed -n 's/^\(\(SQUEUE\|SCANCEL\|SINFO\|SACCT\)_[A-Z0-9_]
   unset "$variable"
 done
 
+# prints the first of Slurm's commands that is not in PATH; fails if there is none
+missing() {
+  for program in sbatch squeue scancel scontrol srun; do
+    command -v "$program" >/dev/null || {
+      echo "$program"
+      return
+    }
+  done
+  return 1
+}
+# Sites set PATH in /etc/profile.d, in ~/.bash_profile or with a module that is loaded there, which only login shells read. Then what such a
+# shell of the user has is taken over, and kept for the scripts of the next hour and for jobs (allocation.py) in a file. Modules also set
+# SLURM_CONF and the path of libraries.
+kept=$state_dir/slurm.environment
+take_over() { # the lines of that file
+  while IFS= read -r pair; do
+    case $pair in
+    PATH=*) PATH=$PATH:${pair#*=} ;;
+    *=*) export "${pair%%=*}=${pair#*=}" ;;
+    esac
+  done
+}
+ask_login_shell() { # SHELL
+  # its first letter makes it a login shell, also where it has no option -l (tcsh). It may wait for a terminal that it does not have
+  # shellcheck disable=SC2016 # they are the other shell's
+  setsid timeout 20 bash -c 'exec -a "-${0##*/}" "$0" -c "$1"' "$1" \
+    'env | sed -n "s/^\(PATH\|LD_LIBRARY_PATH\|SLURM_CONF\)=/hvdctl: &/p"' </dev/null 2>/dev/null | sed -n 's/^hvdctl: //p'
+}
+find_commands() {
+  tried=
+  missing >/dev/null || return 0
+  [ -z "$(find "$kept" -mmin -60 2>/dev/null)" ] || take_over <"$kept"
+  for login_shell in "${SHELL:-bash}" bash; do
+    missing >/dev/null || return 0
+    # shellcheck disable=SC2034 # slurm/check.sh reads it
+    tried=$login_shell
+    found=$(ask_login_shell "$login_shell")
+    take_over <<FOUND
+$found
+FOUND
+    missing >/dev/null || { printf '%s\n' "$found" >"$kept.$$" && mv -f "$kept.$$" "$kept"; } 2>/dev/null
+  done
+}
+find_commands
+
 # prints the user's jobs in the queue, one a line: number, state, reason, when submitted, when started or expected to (in seconds since the
 # epoch), limit, and name
 queue() {
-  SLURM_TIME_FORMAT=%s squeue --all --noheader --user="$(id -u)" --format='%i|%T|%r|%V|%S|%l|%j' || return
+  SLURM_TIME_FORMAT=%s timeout 20 squeue --all --noheader --user="$(id -u)" --format='%i|%T|%r|%V|%S|%l|%j' || return
   for file in "$run_dir"/*/step; do
     [ -e "$file" ] || continue
     SLURM_TIME_FORMAT=%s squeue --all --noheader --steps --user="$(id -u)" --format='%i|RUNNING|None|%S|%S||%j'

@@ -68,7 +68,12 @@ pub async fn run(options: &SlurmUp, context: &Context) -> Result<Outcome, Error>
     }
     let installed = each_node(planned, events, async |(observed, desired): (&ObservedNode, &[ContainerSpec; 2])| {
         let _step = events.begin(observed.name(), Step::write(format!("starting {SLURM}")));
-        let files = containers::files(cluster, observed.name(), &described, &key.key);
+        let files = containers::files(
+            cluster,
+            (observed.name(), observed.runtime.engine.engine("start Slurm")?.socket()),
+            &described,
+            &key.key,
+        );
         let changed = daemons::install(cluster, observed, desired, &files).await?;
         session.progress.record(observed.name(), format!("started {SLURM}"));
         events.done(observed.name(), if changed { "started" } else { "unchanged" });

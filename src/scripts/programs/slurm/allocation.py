@@ -39,13 +39,37 @@ FIRST = "first.json"  # the environment that is passed from the first node to th
 SUBMITTED, BEGUN = "submitted", "begun"  # the environments of the login and of the batch script (slurm/submit.sh)
 UNHARMED = "trap '' USR1 USR2; exec \"$@\""  # starts a program that signals for ranks do not end
 LISTEN = "for name in USR1 USR2; do trap \"echo $name; kill \\$!\" $name; done; while :; do sleep 3600 & wait; done"
-LIMIT = 60  # seconds for Slurm to start a program on every node
+LIMIT = 60  # seconds for Slurm to start a program on nodes whose prologs have ended
+PAUSE = 2  # seconds
+LONGEST_PROLOG = 600  # seconds that a prolog may take where the site has set no limit
 KILL_WAIT = 30  # seconds: that of Slurm if its configuration says nothing (slurm.conf(5))
 LEAST_PAUSE = 5  # seconds between two questions to Slurm whether it preempts the job
 
 
 class NotShared(RuntimeError):
     """The nodes do not all find the job's directory."""
+
+
+class NoCommands(RuntimeError):
+    """This node does not have the commands of Slurm."""
+
+
+def find_commands():
+    """Takes over what a login shell on the login node had if only that finds the commands of Slurm
+    (slurm/common.sh)."""
+    kept = os.path.join(os.path.dirname(os.path.dirname(os.environ.get("HVDCTL_PLACE", ""))), "slurm.environment")
+    if missing_command():
+        with contextlib.suppress(OSError), open(kept, errors="surrogateescape") as file:
+            for name, value in (line.rstrip("\n").split("=", 1) for line in file if "=" in line):
+                os.environ[name] = os.environ.get(name, "") + ":" + value if name == "PATH" else value
+    if missing_command():
+        raise NoCommands("%s: not found on %s, with this PATH: %s" % (
+            missing_command(), os.environ.get("SLURMD_NODENAME", ""), os.environ.get("PATH", "")))
+
+
+def missing_command():
+    """The first command of Slurm that is not in PATH; None if all are."""
+    return next((name for name in ("scontrol", "srun") if not shutil.which(name)), None)
 
 
 def per_node(text):
@@ -111,42 +135,75 @@ def is_step():
     return os.path.exists(os.path.join(os.environ.get("HVDCTL_PLACE", PROGRAMS), "step"))
 
 
-def on_each(count, mpi, command, env=None):
+def on_each(count, mpi, command, env=None, limit=LIMIT):
     """Runs a command once on each of so many nodes, all of the allocation, as a step with this type of MPI. Raises
-    subprocess.TimeoutExpired after LIMIT seconds."""
+    subprocess.TimeoutExpired after `limit` seconds."""
     argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
             "--mem=0", "--export=ALL", "--quiet", "--input=none", "sh", "-c", UNHARMED, "sh"]
     return subprocess.run(argv + command, env=env or of_job(), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=LIMIT)
+                          stderr=subprocess.STDOUT, timeout=limit)
 
 
-def addresses(nodes, env):
-    """The address of every node of the allocation by its name. `env`: the environment that is passed to them."""
+def prolog_limit(config):
+    """Seconds that the prologs of a site may take: they may run on a node when the first step of the job begins
+    there."""
+    if all(config.get(name, "(null)") in ("(null)", "n/a") for name in ("Prolog", "TaskProlog")):
+        return 0
+    text = config.get("PrologTimeout", config.get("PrologEpilogTimeout", ""))
+    # 65534: no limit
+    return int(text) if text.isdigit() and int(text) < 65534 else LONGEST_PROLOG
+
+
+def after_prologs(count, command, env, limit):
+    """Runs a command as `on_each`, and again while srun gives up because prologs still run: it waits for twice the
+    site's MessageTimeout, 20 s by default."""
+    until = time.monotonic() + limit
+    while True:
+        ran = on_each(count, "none", command, env, max(until - time.monotonic(), 1))
+        if not ran.returncode or b"timed out" not in ran.stdout or time.monotonic() > until:
+            return ran
+        time.sleep(PAUSE)
+
+
+def addresses(nodes, env, limit):
+    """The address of every node of the allocation by its name. `env`: the environment that is passed to them. `limit`:
+    seconds for Slurm to start a program on all of them."""
     if len(nodes) == 1:
         return {nodes[0]: "127.0.0.1"}
     shown = ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes[:2])])
     found = dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", shown))
     known = [found.get(node, node) for node in nodes[:2]]
+    command = [sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known
     try:
-        program = [sys.executable, os.path.abspath(__file__), "address", nodes[0]]
-        asked = on_each(len(nodes), "none", program + known, env)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError("Slurm has not started a program on every node within %d s" % LIMIT)
-    lines = asked.stdout.decode(errors="replace").splitlines()
+        asked = after_prologs(len(nodes), command, env, limit)
+    except subprocess.TimeoutExpired as error:
+        silent = [node for node in nodes if node not in printed(error.output or b"")[0]]
+        raise RuntimeError("Slurm has not started a program on %s within %g s; if the site's prologs take longer, raise"
+                           " cluster.start_timeout_s" % (", ".join(silent[:3] + ["…"] * (len(silent) > 3)), limit))
+    found, lines = printed(asked.stdout)
     failed = next((line for line in lines if line.startswith("hvdctl-failed ")), None)
     if failed:
         raise RuntimeError(failed.partition(" ")[2])
-    found = dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address "))
-    if asked.returncode or len(found) < len(nodes):
+    if not asked.returncode and len(found) == len(nodes):
+        return found
+    said = " ".join(lines[-3:])
+    if "No such file" in said or not asked.returncode:
         raise NotShared("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
-            os.environ["SLURM_JOB_NODELIST"], os.path.abspath(__file__), " ".join(lines[-3:])))
-    return found
+            os.environ["SLURM_JOB_NODELIST"], os.path.abspath(__file__), said))
+    raise RuntimeError("Slurm could not start a program on every node: %s" % said)
+
+
+def printed(output):
+    """The addresses of nodes in what this program prints on them, by their names, and its lines."""
+    lines = output.decode(errors="replace").splitlines()
+    return dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address ")), lines
 
 
 def configuration():
     """The settings of Slurm, by their names."""
     shown = subprocess.run(["scontrol", "show", "config"], stdout=subprocess.PIPE).stdout.decode(errors="replace")
-    return dict(re.findall(r"^(\w+)\s*=\s*(\S+)", shown, re.MULTILINE))
+    # `Prolog[0]` since 23.11
+    return dict(re.findall(r"^(\w+)(?:\[\d+\])?\s*=\s*(\S+)", shown, re.MULTILINE))
 
 
 def mpi_type(config, nodes):
@@ -332,9 +389,8 @@ def note_requeue(before, placed):
     frames.Log(own).write(b"r", [json.dumps({"requeued": shares}).encode()])
 
 
-def prepare(ranks):
-    """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher, and the
-    settings of Slurm."""
+def prepare(ranks, config):
+    """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher."""
     nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
     shown = ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]])
     given = resources(shown)
@@ -347,16 +403,16 @@ def prepare(ranks):
         prepare_node(share, share is placed[0], placed, record)
     now, own = dict(os.environ), of_this_node()
     files.write_json(FIRST, {"passed": variables.passed(now, own), "job": variables.of_whole_job(now)})
-    found = addresses(nodes, variables.passed(now, own))
+    launch = files.load("launch.json")
+    found = addresses(nodes, variables.passed(now, own), launch["start_timeout"] + prolog_limit(config))
     files.remove(FIRST)
     files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes))
     files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed))
     hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]
-    launch = dict(json.loads(files.read("launch.json").decode()), **dict(hosts[0], workers=hosts[1:], own=own))
+    launch.update(hosts[0], workers=hosts[1:], own=own)
     for part in launch["launcher"]:
         if isinstance(part, dict) and "interface" in part:
             part["interface"]["shared"] = interface(hosts[0]["address"])
-    config = configuration()
     launch["slurm"] = begun(config, fields(shown), is_step())
     files.write_json("launch.json", launch)
     # after the directories: what reads it finds all logs
@@ -364,7 +420,7 @@ def prepare(ranks):
     files.write_json("job.json", dict(record, earlier=earlier) if earlier else record)
     if before:
         note_requeue(before, placed)
-    return launch, config
+    return launch
 
 
 def of_this_node():
@@ -424,7 +480,8 @@ def note_end():
 def report(ranks, error):
     """Records that the job has failed before its ranks were started."""
     message = str(error) or type(error).__name__
-    fault = faults.not_shared(message) if isinstance(error, NotShared) else faults.not_allocated(message)
+    kinds = {NotShared: faults.not_shared, NoCommands: faults.no_commands}
+    fault = kinds.get(type(error), faults.not_allocated)(message)
     form = json.loads(files.read("launch.json").decode())["format"]
     result.write(files.write, form, ranks, fault)
 
@@ -443,7 +500,9 @@ def main():
         # only Slurm has started it again
         return note_end()
     try:
-        launch, config = prepare(ranks)
+        find_commands()
+        config = configuration()
+        launch = prepare(ranks, config)
     except Exception as error:
         report(ranks, error)
         note_end()

@@ -181,9 +181,14 @@ class Launcher:
             self.failures.append((int(found.group(1)), (found.group(2) or b"").decode(errors="replace")))
         return found
 
-    def start(self, places, number):
-        if self.launch.get("slurm"):
+    def choose_port(self, places):
+        """Chooses the port at which ranks find one another for a job that a queue lets begin: it may have waited for
+        days."""
+        if self.launch.get("slurm") or self.launch.get("queued"):
             self.port = free_port(max((place["ranks"] for place in places), default=1))
+
+    def start(self, places, number):
+        self.choose_port(places)
         # the remote shell in the job's directory comes before any other
         env = dict(os.environ, PATH=HERE + os.pathsep + os.environ.get("PATH", os.defpath), HVDCTL_RESTART=str(number))
         for name in of_this_node(self.launch):

@@ -246,12 +246,15 @@ class Samples:
         return frames
 
     def is_of_node(self):
-        """Whether this supervisor has the lock."""
+        """Whether this supervisor has the lock; on a file system without locks, that of the node's first rank."""
         if self.gpus is None:
             try:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 return False
+            except OSError:
+                if self.local_rank:
+                    return False
             self.gpus = Gpus(self.every, self.start)
             self.gpus.read()
         return True

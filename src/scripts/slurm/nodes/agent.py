@@ -95,7 +95,7 @@ class Job:
 class Agent:
     def __init__(self):
         self.here = queued.settings()
-        self.engine, self.jobs, self.rounds = Engine(self.here["socket"]), {}, 0
+        self.engine, self.jobs, self.rounds = Engine(queued.sockets(self.here)), {}, 0
 
     def look(self):
         """Looks at every job once."""

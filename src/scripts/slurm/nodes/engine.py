@@ -13,23 +13,30 @@ class EngineError(Exception):
 
 
 class Connection(http.client.HTTPConnection):
-    def __init__(self, path):
+    def __init__(self, paths):
         super().__init__("localhost", timeout=LIMIT)
-        self.path = path
+        self.paths = paths
 
     def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
+        for path in self.paths:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(self.timeout)
+            try:
+                return self.sock.connect(path)
+            except (FileNotFoundError, ConnectionRefusedError) as error:
+                self.sock.close()
+                failure = error
+        raise failure
 
 
 class Engine:
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, paths):
+        """`paths`: where its socket may be, the first that answers counts."""
+        self.paths = paths
 
     def send(self, method, path, body=None, accepted=()):
         """Sends a request, and returns the answer, or None for an error whose status is accepted."""
-        connection = Connection(self.path)
+        connection = Connection(self.paths)
         try:
             text = None if body is None else json.dumps(body)
             connection.request(method, path, text, {"Content-Type": "application/json"})
@@ -80,7 +87,7 @@ class Engine:
 
     def last_lines(self, name):
         """The last lines that a container has written, as one; empty if there are none."""
-        connection = Connection(self.path)
+        connection = Connection(self.paths)
         try:
             connection.request("GET", "/containers/%s/logs?stdout=true&stderr=true&tail=2" % quote(name))
             left, text = connection.getresponse().read(), b""

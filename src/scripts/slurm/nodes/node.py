@@ -12,6 +12,7 @@ import os
 import socket
 import socketserver
 import sys
+import threading
 import time
 
 import queued
@@ -22,9 +23,12 @@ FRESH = 300  # seconds in which a job that hvdctl prepares without Slurm gets it
 WITHOUT_RANKS = 5  # seconds after which a worker without ranks ends with its allocation
 PATIENCE = 300  # seconds in which an epilog tries again what has failed
 MARK = "hvdctl: "  # begins the reasons of nodes that this program has drained
+# with which Slurm itself drains a node for good when a hook has failed, as while the engine did not answer
+OF_SLURM = ("Prolog error", "Epilog error", "Kill task failed")
 SOCKET = "agent.sock"
 QUESTION = 4096  # bytes of the longest one
 FAILURES = (OSError, RuntimeError, EngineError, ValueError, KeyError)
+clearing = threading.Lock()
 
 
 def of_job(number):
@@ -64,7 +68,7 @@ def prolog(number):
         show_gpus(job, mine["gpus"], directory)
     queued.write_record(directory, shares, here["node"])
     if job["worker"]:
-        start_worker(job["worker"], Engine(here["socket"]))
+        start_worker(job["worker"], Engine(queued.sockets(here)))
     return 0
 
 
@@ -112,7 +116,7 @@ def epilog(number):
     id, job = next(((id, job) for id, job in begun.items() if job.get("number") == number), (None, None))
     if not id:
         return 0
-    engine, until, seen = Engine(queued.settings()["socket"]), time.monotonic() + job["grace"], time.monotonic()
+    engine, until, seen = Engine(queued.sockets(queued.settings())), time.monotonic() + job["grace"], time.monotonic()
     name = container(job)
     # a launcher that still waits for nodes has no ranks
     while engine.running(name) and (job["worker"] or queued.load("allocated", id + ".json") is not None):
@@ -203,16 +207,32 @@ def check(_number):
     is_drained = state.startswith("drain")
     if why and not is_drained:
         drain(why)
-    elif not why and is_drained and reason.startswith(MARK):
+    elif not why and is_drained and (reason.startswith(MARK) or reason in OF_SLURM and clear()):
         queued.ask("scontrol", "update", "nodename=" + here["node"], "state=resume")
     forget(here)
     return 0
 
 
+def clear():
+    """Does for each job that no longer has this drained node what its epilog could not do, as that does. Returns
+    whether nothing of them is left."""
+    # an earlier question may still wait for the end of ranks
+    if not clearing.acquire(blocking=False):
+        return False
+    try:
+        known = queued.queue()
+        begun = {id: queued.load("begun", id + ".json") or {} for id in queued.listed("begun")}
+        numbers = [job["number"] for id, job in begun.items()
+                   if known.get(id, {}).get("state", "PENDING") == "PENDING" and "number" in job]
+        return not any([epilog(number) for number in numbers])
+    finally:
+        clearing.release()
+
+
 def forget(here):
     """Ends what is known here of jobs that Slurm no longer has. A node that was down gets no epilog. The agent does the
     rest on its node."""
-    known, engine = queued.queue(), Engine(here["socket"])
+    known, engine = queued.queue(), Engine(queued.sockets(here))
     for id in queued.listed("begun"):
         job = queued.load("begun", id + ".json")
         if job and id not in known and not engine.running(container(job)):

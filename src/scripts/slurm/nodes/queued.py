@@ -22,6 +22,12 @@ def settings():
     return load("node.json")
 
 
+def sockets(here):
+    """The paths of the engine's socket: in its directory, where it is also found after it was made anew, and the file
+    that was mounted when this container was started. `here`: the settings."""
+    return [here[name] for name in ("engine", "socket") if here.get(name)]
+
+
 def path(*parts):
     return os.path.join(DIRECTORY, *parts)
 
