@@ -24,11 +24,11 @@ if [ -n "${SLURM_JOB_ID:-}" ]; then
   step=$!
   # it says itself that it has started, and may have ended by then; what failed in it is in its output. A file of another node is seen late
   # on a network file system
-  late=0 until=$(($(date +%s) + limit))
+  ended='' until=$(($(date +%s) + limit))
   until [ -s "$directory/job" ]; do
     ls "$directory" >/dev/null
-    kill -0 "$step" 2>/dev/null || late=$((late + 1))
-    [ "$late" -lt 20 ] || {
+    kill -0 "$step" 2>/dev/null || ended=${ended:-$(date +%s)}
+    [ -z "$ended" ] || [ "$(date +%s)" -lt "$((ended + 3))" ] || {
       cat "$directory/refused" "$directory/output" >&2 2>/dev/null
       exit 1
     }
