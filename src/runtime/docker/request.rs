@@ -3,7 +3,7 @@
 use crate::inventory::Mount as ExtraMount;
 use crate::node::gpus::GpuRequest;
 use crate::paths::{DATA, WORKSPACE};
-use crate::runtime::spec::{ContainerSpec, Role};
+use crate::runtime::spec::{ContainerSpec, DataMount, Role};
 use bollard::models::{
     ContainerCreateBody, DeviceMapping, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountBindOptions,
     MountType, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
@@ -15,22 +15,7 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
     let own_mounts =
         spec.mounts.iter().map(|m| format!("{}:{}{}", m.source, m.target, if m.read_only { ":ro" } else { "" }));
     let workspace = container.workspace.as_ref().map(|directory| format!("{directory}:{WORKSPACE}"));
-    // not binds, for which Docker would create missing directories on the node
-    let mount = |source: &str, target: &str, read_only| Mount {
-        typ: Some(MountType::BIND),
-        source: Some(source.to_owned()),
-        target: Some(target.to_owned()),
-        read_only: Some(read_only),
-        ..Mount::default()
-    };
-    let data = spec.data.iter().map(|data| mount(&data.source, &format!("{DATA}/{}", data.name), true));
-    // without what is mounted below the directory of the engine's socket, which may be /run
-    let is_flat = container.role == Role::SlurmAgent;
-    let extra = |extra: &ExtraMount| Mount {
-        bind_options: is_flat.then(|| MountBindOptions { non_recursive: Some(true), ..MountBindOptions::default() }),
-        ..mount(&extra.source, &extra.target, extra.read_only)
-    };
-    let mounts = spec.extra_mounts.iter().map(extra).chain(data);
+    let mounts = foreign_mounts(container);
     let devices = spec.devices.iter().map(|device| DeviceMapping {
         path_on_host: Some(device.source.clone()),
         path_in_container: Some(device.target.clone()),
@@ -87,6 +72,26 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         }),
         ..ContainerCreateBody::default()
     }
+}
+
+/// Returns the mounts of the inventory and of data: not as binds, for which Docker would create missing directories on the
+/// node.
+fn foreign_mounts(container: &ContainerSpec) -> impl Iterator<Item = Mount> {
+    let mount = |source: &str, target: &str, read_only| Mount {
+        typ: Some(MountType::BIND),
+        source: Some(source.to_owned()),
+        target: Some(target.to_owned()),
+        read_only: Some(read_only),
+        ..Mount::default()
+    };
+    let data = move |data: &DataMount| mount(&data.source, &format!("{DATA}/{}", data.name), true);
+    // without what is mounted below the directory of the engine's socket, which may be /run
+    let is_flat = container.role == Role::SlurmAgent;
+    let extra = move |extra: &ExtraMount| Mount {
+        bind_options: is_flat.then(|| MountBindOptions { non_recursive: Some(true), ..MountBindOptions::default() }),
+        ..mount(&extra.source, &extra.target, extra.read_only)
+    };
+    container.spec.extra_mounts.iter().map(extra).chain(container.spec.data.iter().map(data))
 }
 
 /// Lets a program read the environment of processes that have other capabilities (proc(5), ptrace(2)).

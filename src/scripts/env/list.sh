@@ -14,8 +14,9 @@ names() {
 # tests whether a command holds the lock of the virtualenv; on a file system without locks none does
 is_locked() { # NAME
   [ -f ".lock.$1" ] || return
-  (flock -n 9) 9<>".lock.$1" 2>/dev/null
-  [ $? = 1 ]
+  code=0
+  { (flock -n 9) 9<>".lock.$1"; } 2>/dev/null || code=$?
+  [ "$code" = 1 ]
 }
 names | sort -u | while read -r name; do
   find_build "$name"

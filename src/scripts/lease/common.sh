@@ -57,7 +57,7 @@ check_place() {
 alone() { # SECONDS COMMAND
   [ -e .lock ] || (umask 077 && : >>.lock) || return
   (
-    error=$(flock -w "$1" 9 2>&1) || {
+    error=$(2>&1 flock -w "$1" 9) || {
       [ $? != 1 ] || {
         echo "the lock $place/.lock is held by another process" >&2
         exit 4
