@@ -25,7 +25,8 @@ pub struct Fleet {
     nodes: Mutex<BTreeMap<String, FleetConnection>>,
 }
 
-/// A node of the fleet, if it is connected. The lock is held while it is being connected, so that no node is connected twice.
+/// A node of the fleet, if it is connected. The lock is held while it is being connected, so that no node is connected
+/// twice.
 type FleetConnection = Arc<AsyncMutex<Option<ConnectedNode>>>;
 
 /// A node that is connected.
