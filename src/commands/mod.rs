@@ -86,7 +86,7 @@ use crate::error::Error;
 use crate::event::Events;
 use crate::launch::env_file::EnvFiles;
 pub use execute::{execute, relay, run_until_signalled};
-use set_up::up_first::set_up_first;
+use set_up::up_first::{PendingCommand, set_up_first};
 use shared::context::Context;
 pub use shared::outcome::Outcome;
 use shared::target;
@@ -131,7 +131,7 @@ pub async fn run(
         Command::Jobs(options @ Jobs { what: None, .. }) => {
             Box::pin(show::jobs::show(&options, global, &context)).await
         }
-        command => run_on_nodes(command, &mut context).await,
+        command => Box::pin(run_on_nodes(command, &mut context)).await,
     };
     context.session.locks.release().await;
     match policy {
@@ -142,33 +142,40 @@ pub async fn run(
     }
 }
 
+/// Starts a command behind a pointer, and in a stack frame of its own: one for all commands has no room for all.
+fn boxed<'a, F>(start: impl FnOnce() -> F) -> PendingCommand<'a>
+where
+    F: Future<Output = Result<Outcome, Error>> + 'a,
+{
+    Box::pin(start())
+}
+
 async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome, Error> {
-    // large ones behind pointers: the stack of every command has room for the largest one
     match command {
-        Command::Keys(Keys::Generate(options)) => set_up::keys::generate(&options, context).await,
-        Command::Keys(Keys::Push(options)) => set_up::keys::push(&options, context).await,
-        Command::Keys(Keys::Status) => set_up::keys::status::run(context).await,
-        Command::Keys(Keys::Rotate(options)) => Box::pin(set_up::keys::rotate::run(&options, context)).await,
-        Command::Up(options) => Box::pin(set_up::up::run(&options, context)).await,
-        Command::Down(options) => set_up::down::run(&options, context).await,
-        Command::Drain(options) => set_up::drain::run(&options, context).await,
-        Command::Doctor(options) => check::doctor::run(&options, context).await,
-        Command::Status(options) => check::status::run(&options, context).await,
-        Command::Grade(options) => check::grade::run(&options, context).await,
+        Command::Keys(Keys::Generate(options)) => boxed(|| set_up::keys::generate(&options, context)).await,
+        Command::Keys(Keys::Push(options)) => boxed(|| set_up::keys::push(&options, context)).await,
+        Command::Keys(Keys::Status) => boxed(|| set_up::keys::status::run(context)).await,
+        Command::Keys(Keys::Rotate(options)) => boxed(|| set_up::keys::rotate::run(&options, context)).await,
+        Command::Up(options) => boxed(|| set_up::up::run(&options, context)).await,
+        Command::Down(options) => boxed(|| set_up::down::run(&options, context)).await,
+        Command::Drain(options) => boxed(|| set_up::drain::run(&options, context)).await,
+        Command::Doctor(options) => boxed(|| check::doctor::run(&options, context)).await,
+        Command::Status(options) => boxed(|| check::status::run(&options, context)).await,
+        Command::Grade(options) => boxed(|| check::grade::run(&options, context)).await,
         Command::Pool(Pool { what: Some(PoolCommand::Pick(options)) }) => {
-            check::pool::pick::run(&options, context).await
+            boxed(|| check::pool::pick::run(&options, context)).await
         }
-        Command::Pool(Pool { what: None }) => check::pool::list(context).await,
+        Command::Pool(Pool { what: None }) => boxed(|| check::pool::list(context)).await,
         Command::Verify(options) => {
             set_up_first(options.set_up.up, context, |context| Box::pin(check::verify::run(options.clone(), context)))
                 .await
         }
-        Command::Bench(options) => Box::pin(check::bench::run(&options, context)).await,
-        Command::Image(command) => Box::pin(set_up::image::run(&command, context)).await,
-        Command::Data(Data::Push(options)) => Box::pin(set_up::data::push::run(&options, context)).await,
-        Command::Data(Data::Status) => set_up::data::status(context).await,
-        Command::Data(Data::Rm(options)) => set_up::data::rm(&options, context).await,
-        Command::Env(command) => Box::pin(set_up::env::run(&command, context)).await,
+        Command::Bench(options) => boxed(|| check::bench::run(&options, context)).await,
+        Command::Image(command) => boxed(|| set_up::image::run(&command, context)).await,
+        Command::Data(Data::Push(options)) => boxed(|| set_up::data::push::run(&options, context)).await,
+        Command::Data(Data::Status) => boxed(|| set_up::data::status(context)).await,
+        Command::Data(Data::Rm(options)) => boxed(|| set_up::data::rm(&options, context)).await,
+        Command::Env(command) => boxed(|| set_up::env::run(&command, context)).await,
         Command::Train(options) => {
             let is_wanted = options.running.set_up.up;
             set_up_first(is_wanted, context, |context| Box::pin(start::train::train(options.clone(), context))).await
@@ -177,23 +184,23 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
             let is_wanted = options.running.set_up.up;
             set_up_first(is_wanted, context, |context| Box::pin(start::train::run(options.clone(), context))).await
         }
-        Command::Notebook(options) => Box::pin(start::notebook::run(&options, context)).await,
+        Command::Notebook(options) => boxed(|| start::notebook::run(&options, context)).await,
         Command::Jobs(Jobs { what: Some(JobsCommand::Prune(options)), .. }) => {
-            show::jobs::prune(&options, context).await
+            boxed(|| show::jobs::prune(&options, context)).await
         }
-        Command::Attach(options) => show::logs::attach(&options, context).await,
-        Command::Logs(options) => show::logs::logs(&options, context).await,
-        Command::Stop(options) => show::jobs::stop(&options, context).await,
-        Command::Top(options) => Box::pin(show::top::run(&options, context)).await,
-        Command::Report(options) => Box::pin(show::report::run(&options, context)).await,
-        Command::Fetch(options) => show::fetch::run(&options, context).await,
-        Command::Exec(options) => nodes::exec::run(&options, context).await,
-        Command::Shell(options) => nodes::shell::run(&options, context).await,
-        Command::Disconnect => nodes::disconnect::run(context).await,
-        Command::Slurm(command) => start::slurm::run(&command, context).await,
-        Command::Hosts(options) => nodes::hosts::run(&options, context).await,
-        Command::Lock(Lock::Status) => nodes::lock::status(context).await,
-        Command::Lock(Lock::Release) => nodes::lock::release(context).await,
+        Command::Attach(options) => boxed(|| show::logs::attach(&options, context)).await,
+        Command::Logs(options) => boxed(|| show::logs::logs(&options, context)).await,
+        Command::Stop(options) => boxed(|| show::jobs::stop(&options, context)).await,
+        Command::Top(options) => boxed(|| show::top::run(&options, context)).await,
+        Command::Report(options) => boxed(|| show::report::run(&options, context)).await,
+        Command::Fetch(options) => boxed(|| show::fetch::run(&options, context)).await,
+        Command::Exec(options) => boxed(|| nodes::exec::run(&options, context)).await,
+        Command::Shell(options) => boxed(|| nodes::shell::run(&options, context)).await,
+        Command::Disconnect => boxed(|| nodes::disconnect::run(context)).await,
+        Command::Slurm(command) => boxed(|| start::slurm::run(&command, context)).await,
+        Command::Hosts(options) => boxed(|| nodes::hosts::run(&options, context)).await,
+        Command::Lock(Lock::Status) => boxed(|| nodes::lock::status(context)).await,
+        Command::Lock(Lock::Release) => boxed(|| nodes::lock::release(context)).await,
         Command::Init(_)
         | Command::Completions(_)
         | Command::Man(_)

@@ -39,6 +39,21 @@ pub const FILES: &[JobFile] = &[
         RANKS,
         "the ranks' environment from the inventory, `-e` and `--env-file`; removed when the job has ended",
     ),
+    file(
+        &["own.json"],
+        0o600,
+        "`allocation.py`",
+        RANKS,
+        "under a site's Slurm, on nodes other than the first: the variables that differ there; removed when the job has \
+         ended",
+    ),
+    file(
+        &["first.json"],
+        0o600,
+        "`allocation.py`",
+        "`allocation.py` on the other nodes",
+        "under a site's Slurm, while these are asked for their addresses: the environment of the first node",
+    ),
     file(&["launcher.json"], 0o644, HVDCTL, RANKS, "the launcher, as the rank supervisors need to know it"),
     file(
         &["launch.json"],

@@ -497,7 +497,6 @@ mod tests {
                  denied (publickey).",
                 Ssh::AgentRefused,
             ),
-            ("the login was not confirmed within 150 s: confirm it in the ssh agent", Ssh::AgentRefused),
             (OPEN_KEY, Ssh::KeyFileOpen),
             ("Bad owner or permissions on /home/ana/.ssh/config", Ssh::ConfigOpen),
             ("Load key \"crlf\": error in libcrypto\nroot@h: Permission denied (publickey).", Ssh::KeyFileBroken),

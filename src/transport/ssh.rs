@@ -1002,6 +1002,8 @@ mod tests {
             let offers = explained(said).hints.iter().filter(|hint| hint.contains("--first-login")).count();
             assert_eq!(offers, usize::from(refused), "{said}");
         }
+        let unconfirmed = control(None).explain(&node, LoginFailure::Unconfirmed("not confirmed".into()));
+        assert!(unconfirmed.takes_first_login && unconfirmed.hints[0].contains("`ssh-add -l`"), "{unconfirmed}");
         node.ssh_port = Some(2222);
         node.jump = Some("gate".into());
         let refused =

@@ -259,9 +259,9 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
     ]);
     nodes.repair();
     // a node without Python measures nothing, but its owner's other one does
-    nodes.fault("node1 of bob", "pool/round_trips.sh", Fault::Fails("there is no python3".into()));
+    nodes.fault("node1 of bob", "pool/round_trips.sh", Fault::Fails("python3: not found".into()));
     run(&nodes, &dir, "bob", "pool pick -np 8").await.code(0).says(&["(the longest: 0.30 ms)"]).complains(&[
-        "node1 of bob: cannot measure round trips: there is no python3",
+        "node1 of bob: cannot measure round trips: python3: not found",
         "hint: ask bob to install python3 there",
     ]);
 }

@@ -62,7 +62,7 @@ alone() { # SECONDS COMMAND
         echo "the lock $place/.lock is held by another process" >&2
         exit 4
       }
-      echo "$place/.lock cannot be locked ($error): its file system may have no locks, as Lustre without its mount option flock; set" \
+      echo "$place/.lock cannot be locked ($error): its file system may have no locks, such as Lustre mounted without flock; set" \
         "cluster.state_dir (under Slurm, slurm.state_dir) to a directory of another one" >&2
       exit 1
     }

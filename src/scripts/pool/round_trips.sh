@@ -2,7 +2,7 @@
 # no Python. Variables: program (in Python), targets ("NUMBER HOST PORT" a line), seconds (for which it may work).
 set -eu
 if ! command -v python3 >/dev/null; then
-  echo "there is no python3" >&2
+  echo "python3: not found" >&2
   exit 127
 fi
 printf '%s\n' "$targets" | python3 -I -c "$program" "$seconds"

@@ -44,10 +44,14 @@ const ON_THE_WAY: Duration = Duration::from_millis(1);
 /// Bytes that a stream holds: more than any script has.
 const ROOM: usize = 1 << 20;
 
+/// The exit code of a shell that does not find a command.
+const NOT_FOUND: i32 = 127;
+
 /// An event that replaces or precedes the usual answer to a call.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// It fails with these words: a session cannot be opened, a program ends with 1, an engine answers with 500.
+    /// It fails with these words: a session cannot be opened, a program ends with 1, or with 127
+    /// where a shell finds no command, an engine answers with 500.
     Fails(String),
     /// It is never answered, and has no effect.
     Silent,
@@ -322,7 +326,7 @@ impl Own {
     /// Complains, and returns the exit code of a program that does.
     async fn fail(&mut self, words: &str) -> i32 {
         let _ = self.stderr.write_all(format!("{words}\n").as_bytes()).await;
-        1
+        if words.ends_with(": not found") { NOT_FOUND } else { 1 }
     }
 }
 

@@ -404,8 +404,10 @@ def prepare(ranks, config):
     now, own = dict(os.environ), of_this_node()
     files.write_json(FIRST, {"passed": variables.passed(now, own), "job": variables.of_whole_job(now)})
     launch = files.load("launch.json")
-    found = addresses(nodes, variables.passed(now, own), launch["start_timeout"] + prolog_limit(config))
-    files.remove(FIRST)
+    try:
+        found = addresses(nodes, variables.passed(now, own), launch["start_timeout"] + prolog_limit(config))
+    finally:
+        files.remove(FIRST)
     files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes))
     files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed))
     hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]
