@@ -121,6 +121,15 @@ const SLURM: Platform = Platform {
     ..PROCESSES
 };
 
+/// The same with Slurm 24.11, where Python is there after a line of `activate`.
+const NEWER_SLURM: Platform = Platform {
+    name: "slurm 24.11",
+    machines: &["--engine", "slurm", "--distro", "trixie", "--names", "own", "--share", SHARED],
+    defaults: "activate = [\"module load torch\"]\n",
+    launchers: &[SRUN, TORCHRUN, ENV, MPIRUN],
+    ..SLURM
+};
+
 /// The directory of this machine that the machines with a shared home directory share.
 const SHARED: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/shared");
 
@@ -145,7 +154,7 @@ impl Platform {
     /// The nodes of an inventory, or the Slurm.
     fn nodes(&self) -> String {
         match self.has_slurm() {
-            true => format!("[slurm]\nhost = \"{}@node1\"\ngres = \"gpu:1\"\n", self.user),
+            true => format!("[slurm]\nhost = \"{}@node1\"\ngres = \"gpu:1\"\n{}", self.user, self.defaults),
             false => format!(
                 "[defaults]\nuser = \"{}\"\ngpus = 1\n{}\n[[node]]\nhost = \"node1\"\n\n[[node]]\nhost = \"node2\"\n",
                 self.user, self.defaults
@@ -346,6 +355,23 @@ fn slurm_ends_jobs(cluster: &Cluster, launcher: &[&str]) {
     let urgent = cluster.start(launcher, &["--sbatch=--partition=urgent"], "echo urgent");
     urgent.end(s(90)).code(0).says(&["[0 node1] urgent", "[1 node2] urgent"]);
     job.end(s(60)).code(125).complains(&["Slurm preempted it for another job"]);
+
+    // the partition lets the ranks of both nodes save before Slurm puts the job into the queue again
+    let script = "echo attempt $HVDCTL_RESTART of $rank; [ $HVDCTL_RESTART = 0 ] || exit 0; \
+                  trap 'sleep 3; echo saved $rank; exit 0' TERM; while :; do sleep 0.2; done";
+    let options = ["--restarts", "1", "--sbatch=--partition=graceful"];
+    let mut job = cluster.start(launcher, &options, script);
+    job.until(&["[0 node1] attempt 0 of 0", "[1 node2] attempt 0 of 1"], s(60));
+    cluster.start(launcher, &["--sbatch=--partition=urgent"], "echo urgent").end(s(120)).code(0);
+    let saved = ["[0 node1] saved 0", "[1 node2] saved 1", "[0 node1] attempt 1 of 0", "[1 node2] attempt 1 of 1"];
+    job.end(s(200)).code(0).says(&saved);
+
+    // a signal for the ranks reaches each of them, and ends nothing
+    let script = "trap 'echo signalled $rank; exit 0' USR1; echo ready $rank; while :; do sleep 0.2; done";
+    let mut job = cluster.start(launcher, &[], script);
+    job.until(&["[0 node1] ready 0", "[1 node2] ready 1"], s(60));
+    on("node1", &format!("sleep 2; scancel --signal=USR1 $({number})"));
+    job.end(s(60)).code(0).says(&["[0 node1] signalled 0", "[1 node2] signalled 1"]);
 
     let script = "echo attempt $HVDCTL_RESTART of $rank; [ $HVDCTL_RESTART = 1 ] || exec sleep 600";
     let mut job = cluster.start(launcher, &["--restarts", "1"], script);
@@ -648,6 +674,7 @@ fn conforms(platform: &Platform) -> Vec<String> {
 
 #[test]
 fn a_job_does_the_same_under_every_runtime_and_launcher() {
-    let failed: Vec<String> = [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES, SLURM].iter().flat_map(conforms).collect();
+    let failed: Vec<String> =
+        [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES, SLURM, NEWER_SLURM].iter().flat_map(conforms).collect();
     assert!(failed.is_empty(), "{} behaviours failed:\n{}", failed.len(), failed.join("\n"));
 }
