@@ -170,11 +170,11 @@ exec sh "$HVDCTL_PLACE/begin"
             for name, text in (("activate", lines), ("environment.given", "export GIVEN='1 2'\n")):
                 with open(os.path.join(place, name), "w") as file:
                     file.write(text)
-            base = {"NODE": "n2", "PATH": os.environ["PATH"], "GONE": "1", "HOME": place}
+            base = {"NODE": "n2", "PATH": os.environ["PATH"], "GONE": "1", "HOME": place, "SSH_CONNECTION": "of a login"}
             found = variables.activate(place, base, directory)
             self.assertEqual((found["X"], found["Y"], found["GIVEN"]), ("n2-1", "a\nb", "1 2"))
             self.assertTrue(found["PATH"].startswith("/venv:"))
-            self.assertNotIn("GONE", found)
+            self.assertFalse({"GONE", "SSH_CONNECTION"} & set(found))
             with self.assertRaisesRegex(RuntimeError, "hvdctl: activate: it"):
                 variables.activate(place, dict(base, FAIL="1"), directory)
 
@@ -228,6 +228,7 @@ exec sh "$HVDCTL_PLACE/begin"
         # tasks of Slurm's own launcher, and jobs elsewhere
         self.assertEqual(of_rank(2, launcher=("SLURM_PROCID",)), env)
         self.assertEqual(of_rank(2, record={}), env)
+        self.assertEqual(of_rank(2, record=dict(record, slurm={"is_placed": True, "is_own": True})), env)
 
 
 class Steps(unittest.TestCase):

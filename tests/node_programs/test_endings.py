@@ -120,6 +120,8 @@ class Time(unittest.TestCase):
         self.assertEqual(found, endings.Ending(PREEMPTING, True, True, 45))
         self.assertEqual([endings.grace(found, begun(), wanted) for wanted in (10, 120, 1)], [10, 15, 1])
         self.assertEqual(self.ending(self.REQUEUE, EndTime="1012").left, 37, "its time limit is earlier")
+        # the reaper takes whole seconds
+        self.assertEqual(repr(endings.grace(self.ending(self.REQUEUE, 1005.4), begun(), 120)), "14")
         # by the policy of a quality of service Slurm does not say, or the clocks differ
         unknown = self.ending(self.REQUEUE, known=begun(by_partition=False))
         self.assertEqual((unknown.requeues, unknown.left), (None, None))
@@ -290,18 +292,18 @@ class Requeue(unittest.TestCase):
         self.directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.directory)
         self.restarts = 0
-        fakes = {"addresses": lambda nodes: {node: "10.0.0.1" for node in nodes}, "configuration": dict,
+        fakes = {"addresses": lambda nodes, *_: {node: "10.0.0.1" for node in nodes}, "configuration": dict,
                  "hostnames": lambda text: text.split(","), "ask": lambda _argv: "JobState=RUNNING"}
         patches = [mock.patch.object(allocation, name, fake) for name, fake in fakes.items()]
         patches += [mock.patch.object(module, name, self.directory)
                     for module, name in ((allocation, "PROGRAMS"), (allocation.files, "HERE"))]
-        for patched in patches + [mock.patch.dict(os.environ, SLURM_JOB_ID="7")]:
+        for patched in patches + [mock.patch.dict(os.environ, SLURM_JOB_ID="7", HVDCTL_PLACE="/nowhere")]:
             patched.start()
             self.addCleanup(patched.stop)
         self.write("job.json", json.dumps({"placement": {"shares": [{"node": "login", "ranks": 2}]}, "sample": 5,
                                            "slurm": {"is_placed": False}}))
-        for name, text in (("launch.json", '{"launcher": ["env"], "format": 1}'), ("launcher.json", "{}"),
-                           ("env.json", "{}"), ("log", "")):
+        launch = '{"launcher": ["env"], "format": 1, "start_timeout": 5}'
+        for name, text in (("launch.json", launch), ("launcher.json", "{}"), ("env.json", "{}"), ("log", "")):
             self.write(name, text)
 
     def path(self, name):
@@ -318,7 +320,7 @@ class Requeue(unittest.TestCase):
     def run_on(self, *nodes):
         """Begins the job on these nodes, where each rank starts and writes a line."""
         os.environ.update(SLURM_JOB_NODELIST=",".join(nodes), SLURM_TASKS_PER_NODE="1(x%d)" % len(nodes))
-        allocation.prepare(len(nodes))
+        allocation.prepare(len(nodes), {})
         for at, node in enumerate(nodes):
             own = "" if at == 0 else "nodes/%s/" % node
             self.write(own + "log", "line of %s\n" % node)
@@ -359,7 +361,7 @@ class Requeue(unittest.TestCase):
     def test_nothing_but_the_log_is_left_of_ranks_that_have_ended(self):
         self.run_on("a", "b")
         os.environ.update(SLURM_JOB_NODELIST="c,d", SLURM_TASKS_PER_NODE="1(x2)")
-        allocation.prepare(2)
+        allocation.prepare(2, {})
         left = {os.path.join(where, name) for where, _, names in os.walk(self.directory) for name in names}
         left = {os.path.relpath(path, self.directory) for path in left}
         self.assertFalse({path for path in left if re.search(r"states$|idle\.", path)}, "it would seem to run")

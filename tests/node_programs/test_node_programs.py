@@ -1014,6 +1014,8 @@ class Signals(unittest.TestCase):
     def test_what_ranks_are_to_get_before_the_limit_comes_before_the_request_to_end(self):
         supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)
         supervisor.warning, supervisor.signals, supervisor.relay = {"signal": 10, "seconds": 0}, [], mock.Mock()
+        # of Slurm, which sends some signals twice
+        supervisor.hold, supervisor.last_signal = mock.Mock(begun=True), None
         ended = threading.Event()
         with mock.patch.object(os, "kill", lambda pid, number: ended.set() or self.assertEqual(number, 50)):
             supervisor.note_limit()

@@ -394,6 +394,9 @@ fn ranks_that_are_steps_of_their_own_cannot_share_gpus_in_an_old_slurm() {
         ("21.08.8-2", &without, false),
         ("21.08.8-2", &with_gpus.replace("step_per_rank=1", "step_per_rank="), false),
         ("22.05.8", &with_gpus, false),
+        ("21.08.8-2", &variables(&machine).replace("--ntasks=2", "--partition=gpu -p gpu"), false),
+        ("21.08.8-2", &variables(&machine).replace("--ntasks=2", "--gres gpu:1"), true),
+        ("21.08.8-2", &variables(&machine).replace("--ntasks=2", "-G 2"), true),
     ] {
         machine.stub("sbatch", &format!("case $1 in --version) echo slurm-wlm {version} ;; esac"));
         let output = machine.run(CHECK, variables);

@@ -118,7 +118,7 @@ def forget(again):
     """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it.
     A rank supervisor that was killed has left that its rank was idle (waiting.py)."""
     removed = ("world.json", "states") if again else ("world.json", "env.json", "inherited.json", "inherited.json.new",
-                                                      "own.json", "process.json", "notebook_rank.json")
+                                                      "first.json", "own.json", "process.json", "notebook_rank.json")
     for file in os.listdir(HERE) if os.path.isdir(HERE) else []:
         if file in removed or file.startswith("idle."):
             with contextlib.suppress(FileNotFoundError):

@@ -6,6 +6,14 @@
     "file of login shells, such as ~/.bash_profile, has to set PATH or load Slurm's module" >&2
   exit 1
 }
+asks_for_gpus() { # OPTION…
+  before=
+  for option; do
+    case $before:$option in *:--gres=*gpu* | --gres:*gpu* | *:--gpus* | *:-G*) return 0 ;; esac
+    before=$option
+  done
+  return 1
+}
 # 20.11 was the first in which steps can share what the job has (srun --overlap), and until 22.05 they share only CPUs
 version=$(sbatch --version) || exit
 eval "$options"
@@ -15,13 +23,11 @@ case ${version##* } in
   exit 1
   ;;
 20.11.* | 21.08.*)
-  case $step_per_rank:$* in
-  1:*gpu*)
+  [ -z "$step_per_rank" ] || ! asks_for_gpus "$@" || {
     echo "horovodrun starts each rank as a step of the job, and in this Slurm ($version) steps cannot share GPUs: use another launcher, such as" \
       "mpirun or torchrun, or Slurm 22.05 or later" >&2
     exit 1
-    ;;
-  esac
+  }
   ;;
 esac
 # tests whether Slurm has refused only to start a job now: with --test-only it says of a job that waits for nodes which are drained, down or

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -31,12 +32,13 @@ OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
 OPEN = (faults.END_NOT_KNOWN, faults.PREEMPTED, faults.PREEMPTED_TO_RETURN)
 PLACED = {"is_placed": True}  # record/mod.rs
 LOGS = ("log", "samples")
-# what ranks leave that has ended with them, or may be secret
-OF_RANKS = ("states", "env.json", "inherited.json", "inherited.json.new", "world.json", variables.OWN)
 SUPERVISOR = os.path.join(PROGRAMS, "job_supervisor.py")
 SIOCGIFADDR = 0x8915  # asks for the address of an interface
 FIRST = "first.json"  # the environment that is passed from the first node to the others
 SUBMITTED, BEGUN = "submitted", "begun"  # the environments of the login and of the batch script (slurm/submit.sh)
+# environments, which may be secret
+SECRETS = ("env.json", "inherited.json", "inherited.json.new", FIRST, FIRST + ".new", variables.OWN, "environment")
+OF_RANKS = SECRETS + ("states", "world.json")  # what ranks leave that has ended with them, too
 UNHARMED = "trap '' USR1 USR2; exec \"$@\""  # starts a program that signals for ranks do not end
 LISTEN = "for name in USR1 USR2; do trap \"echo $name; kill \\$!\" $name; done; while :; do sleep 3600 & wait; done"
 LIMIT = 60  # seconds for Slurm to start a program on nodes whose prologs have ended
@@ -306,6 +308,15 @@ def forget_ranks():
             remove_of_ranks(directory, ("env.json",))
 
 
+def remove_secrets():
+    """Removes what may be secret of an ended job on nodes where Slurm starts no step any more, which would do it."""
+    nodes = os.path.join(PROGRAMS, "nodes")
+    for directory in [node_directory(node) for node in os.listdir(nodes)] if os.path.isdir(nodes) else []:
+        for name in SECRETS:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(directory, name))
+
+
 def move_logs(before, first):
     """Lets the log of each node have the node's name when another one is the first of the allocation, whose log is in
     the job's directory itself. Programs that follow a log follow it to its new place."""
@@ -501,6 +512,8 @@ def main():
     if has_ended():
         # only Slurm has started it again
         return note_end()
+    # what is on the way is removed then
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         find_commands()
         config = configuration()

@@ -98,4 +98,4 @@ def grace(ending, begun, wanted):
     if ending.left is None:
         return min(wanted, LEAST)
     before = begun.kill_wait if ending.meaning == PREEMPTING else RESERVE
-    return max(min(wanted, ending.left - before), min(wanted, LEAST))
+    return max(min(wanted, int(ending.left - before)), min(wanted, LEAST))

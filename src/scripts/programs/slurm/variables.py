@@ -25,6 +25,8 @@ OF_NODE = re.compile("SLURMD_.*|SLURM_(.*_ON_NODE|TOPOLOGY_ADDR.*|JOB_GPUS)$")
 OF_JOB = re.compile("SLURM_(JOB.*|CONF|CLUSTER_NAME|CPU_BIND)$")  # variables that do not ask for anything
 TOKEN = "SLURM_JWT"
 OF_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "BASHOPTS", "SHELLOPTS", "BASH_EXECUTION_STRING"}
+# those of a login that has ended by the time when ranks run (process/main.sh)
+OF_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND"}
 # a batch script may begin without the environment of the login (--export=NONE); no program does without these
 ALWAYS = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG"}
 # the last program of `activate` on a node (process/begin.sh is that of the first one)
@@ -46,7 +48,7 @@ def read(path):
 
 def is_own(name):
     """Whether a variable is never passed on: it belongs to one process, step or node."""
-    return name in OF_SHELL or name.startswith("HVDCTL_") or bool(SLURM.match(name))
+    return name in OF_SHELL | OF_LOGIN or name.startswith("HVDCTL_") or bool(SLURM.match(name))
 
 
 def of_first(submitted, begun, now):
@@ -85,7 +87,8 @@ def activate(place, env, directory):
     with open(os.path.join(directory, "begin"), "w") as file:
         file.write(PRINT)
     given = os.path.join(place, "environment.given")
-    env = dict(env, HVDCTL_GIVEN=given, HVDCTL_PLACE=directory)
+    env = {name: value for name, value in env.items() if name not in OF_LOGIN}
+    env.update(HVDCTL_GIVEN=given, HVDCTL_PLACE=directory)
     shell = 'shell=bash; command -v bash >/dev/null || shell=sh; . "$HVDCTL_GIVEN"; exec "$shell" -l "$0"'
     ran = subprocess.run(["sh", "-c", shell, os.path.join(place, "activate")], env=env, stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -119,9 +122,10 @@ def take_own(env, own=None):
 
 
 def of_rank(env, launcher, record, rank, size):
-    """An environment with the numbers of a rank as Slurm's tasks have them, unless it is a task of Slurm. `launcher`:
-    launcher.json; `record`: job.json."""
-    if not record.get("slurm") or SLURM.match(launcher["rank"][0]):
+    """An environment with the numbers of a rank as Slurm's tasks have them, unless it is a task of Slurm, or in a
+    container of the cluster's queue. `launcher`: launcher.json; `record`: job.json."""
+    slurm = record.get("slurm")
+    if not slurm or slurm.get("is_own") or SLURM.match(launcher["rank"][0]):
         return env
     env = {name: value for name, value in env.items() if not OF_TASK.match(name)}
     env.update(numbers(record["placement"]["shares"], rank, size))

@@ -227,7 +227,8 @@ class Launcher:
                                               stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
             else:
                 process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE,
-                                         subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, env=env)
+                                         subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+                                         env=env if self.launch.get("slurm") else None)
             try:
                 process.stdin.write(request)
                 process.stdin.close()

@@ -112,6 +112,7 @@ class JobSupervisor:
         def warn():
             self.relay.send(warning["signal"])
             time.sleep(warning["seconds"])
+            self.last_signal = None
             os.kill(os.getpid(), job_state.TIME_LIMIT)
 
         threading.Thread(target=warn, daemon=True).start()
@@ -209,6 +210,8 @@ class JobSupervisor:
         if not job_state.is_open(self.signals):
             # a rank that waits in the kernel may keep this container alive; do not wait for it
             self.log.write(b"d", [b""])
+            if self.launch.get("slurm"):
+                allocation.remove_secrets()
         self.relay.end()
         self.nodes.disconnect_all()
         return job_state.exit_code(outcome, stopped, self.ranks())
