@@ -41,6 +41,7 @@ const NOT_EXECUTED: &[(&str, &str)] = &[
     ),
     ("slurm.md", "hvdctl jobs                 # queued, and why; or running"),
     ("slurm.md", "hvdctl train ./myproject -np 8 -d"),
+    ("slurm.md", "hvdctl train ./myproject -np 8 --sbatch=--signal=USR1@300"),
     ("slurm.md", "salloc --nodes=2 --ntasks-per-node=4 --gres=gpu:4 --time=1:00:00"),
     ("slurm.md", "hvdctl train ./myproject -np 8 --launcher env -- apptainer exec --nv ~/image.sif python train.py"),
 ];

@@ -132,7 +132,7 @@ fn no_nvidia_smi_is_another_fact_than_one_that_fails() {
     let survives = "case $1 in 20) sleep 3 ;; *) shift; exec /usr/bin/timeout 0.2 \"$@\" ;; esac";
     for hangs in ["case $1 in 20) exit 124 ;; *) shift; exec \"$@\" ;; esac", survives] {
         machine.stub("timeout", hangs);
-        assert_eq!(node(&machine), (failed("no answer within 20 s"), String::new()), "{hangs}");
+        assert_eq!(node(&machine), (NvidiaSmi::Failed(GpuQueryFailure::NoAnswer), String::new()), "{hangs}");
     }
 }
 

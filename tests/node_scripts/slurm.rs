@@ -224,8 +224,8 @@ fn what_slurm_refuses_is_known_before_anything_is_sent() {
 fn within_an_allocation(machine: &Machine, main: &str) -> String {
     fs::write(machine.path("run/h-1/main"), format!("{main}\n")).unwrap();
     machine.stub("scontrol", "echo n1");
-    // the last three arguments are the command
-    machine.stub("srun", "while [ $# -gt 4 ]; do shift; done; SLURM_JOB_ID=7 SLURM_STEP_ID=3 \"$@\"");
+    // the last five arguments are the command
+    machine.stub("srun", "while [ $# -gt 5 ]; do shift; done; SLURM_JOB_ID=7 SLURM_STEP_ID=3 \"$@\"");
     let environment = "SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=2";
     format!("{}\n{environment}; export SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_TASKS_PER_NODE", variables(machine))
 }

@@ -15,7 +15,7 @@ names() {
 is_locked() { # NAME
   [ -f ".lock.$1" ] || return
   code=0
-  { (flock -n 9) 9<>".lock.$1"; } 2>/dev/null || code=$?
+  (flock -n 9 2>/dev/null) 9<>".lock.$1" || code=$?
   [ "$code" = 1 ]
 }
 names | sort -u | while read -r name; do
