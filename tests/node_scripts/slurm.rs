@@ -385,6 +385,21 @@ fn a_job_that_waits_for_nodes_is_no_job_that_can_never_run() {
 }
 
 #[test]
+fn a_node_that_comes_back_meanwhile_is_no_reason_to_refuse_a_job() {
+    let machine = login();
+    let asked = always(machine.path("asked").to_str().unwrap());
+    machine.stub(
+        "sbatch",
+        &format!(
+            "case $1 in --version) echo slurm 22.05.8; exit ;; esac; [ ! -e {asked} ] || exit 0; : >{asked}; echo \
+             'allocation failure: Requested node configuration is not available' >&2; exit 1"
+        ),
+    );
+    machine.stub("sinfo", "echo 'ml* idle'");
+    assert_eq!(machine.prints(CHECK, &variables(&machine)), "");
+}
+
+#[test]
 fn ranks_that_are_steps_of_their_own_cannot_share_gpus_in_an_old_slurm() {
     let machine = login();
     let (with_gpus, without) = (variables(&machine).replace("--ntasks=2", "--gres=gpu:2"), variables(&machine));

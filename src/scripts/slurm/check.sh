@@ -52,7 +52,10 @@ may_run_later() { # OPTION…
     BEGIN { count = split(wanted, names, ","); for (i = 1; i <= count; i++) is_wanted[names[i]] }
     { is_default = sub(/\*$/, "", $1) }
     count ? $1 in is_wanted : is_default { print $2 }')
-  [ -z "$states" ] || printf '%s\n' "$states" | grep -Eqv '^(idle|mixed|allocated|completing|planned)$'
+  if [ -n "$states" ] && ! printf '%s\n' "$states" | grep -Eqv '^(idle|mixed|allocated|completing|planned)$'; then
+    # all nodes are up; one may have come back since
+    sbatch --test-only "$@" --wrap=true >/dev/null 2>&1
+  fi
 }
 # within an allocation nothing is submitted
 if [ -n "${SLURM_JOB_ID:-}" ]; then
