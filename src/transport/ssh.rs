@@ -44,9 +44,9 @@ use turns::{ASKED, LoginPhase, PERSON, Turns};
 /// The message of a login that failed.
 #[derive(Debug)]
 enum LoginFailure {
-    /// That of ssh.
+    /// A message of ssh.
     Ssh(String),
-    /// That of the ssh which logs in to a jump host.
+    /// A message of the ssh which logs in to a jump host.
     JumpHost(String),
     /// hvdctl's own: no person has confirmed the login.
     Unconfirmed(String),

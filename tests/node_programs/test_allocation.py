@@ -121,7 +121,7 @@ class Commands(unittest.TestCase):
             self.assertEqual(allocation.prolog_limit(config), expected, settings)
 
     def start(self, script, limit):
-        """What comes of the addresses of two nodes with this srun."""
+        """The addresses of two nodes that this srun gives."""
         self.put("srun", "#!/bin/sh\n" + script)
         os.environ["PATH"] = self.state + ":/usr/bin:/bin"
         os.environ["SLURM_JOB_NODELIST"] = "b,c"
@@ -170,7 +170,7 @@ exec sh "$HVDCTL_PLACE/begin"
             for name, text in (("activate", lines), ("environment.given", "export GIVEN='1 2'\n")):
                 with open(os.path.join(place, name), "w") as file:
                     file.write(text)
-            base = {"NODE": "n2", "PATH": os.environ["PATH"], "GONE": "1", "HOME": place, "SSH_CONNECTION": "of a login"}
+            base = {"NODE": "n2", "PATH": os.environ["PATH"], "GONE": "1", "HOME": place, "SSH_CONNECTION": "1 2"}
             found = variables.activate(place, base, directory)
             self.assertEqual((found["X"], found["Y"], found["GIVEN"]), ("n2-1", "a\nb", "1 2"))
             self.assertTrue(found["PATH"].startswith("/venv:"))
@@ -232,7 +232,7 @@ exec sh "$HVDCTL_PLACE/begin"
 
 
 class Steps(unittest.TestCase):
-    """What Slurm starts, with a `srun` that starts it here."""
+    """Steps of Slurm, with an `srun` that starts them here."""
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory()

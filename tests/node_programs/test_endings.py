@@ -108,7 +108,7 @@ def begun(**fields):
 
 
 class Time(unittest.TestCase):
-    """What a job that is preempted has left."""
+    """The time that a preempted job has left."""
     FIELDS = {"JobState": "RUNNING", "PreemptTime": "1000", "EndTime": "Unknown", "Requeue": "1"}
     REQUEUE, CANCEL = ({"PreemptMode": mode, "GraceTime": "20"} for mode in ("REQUEUE", "CANCEL"))
 
@@ -329,7 +329,7 @@ class Requeue(unittest.TestCase):
             self.write(own + "idle.%d" % at, "1 2 cpu")
 
     def files(self, name):
-        """The nodes that have a file of their own, and its text but for the notes of restarts."""
+        """The nodes that have a file of their own, and its text without the notes of restarts."""
         first = json.loads(self.read("job.json"))["placement"]["shares"][0]["node"]
         found = {first: self.read(name)} if os.path.exists(self.path(name)) else {}
         for node in os.listdir(self.path("nodes")):

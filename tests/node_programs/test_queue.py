@@ -365,7 +365,7 @@ class Node(Directory):
         self.assertNotIn(ID, node.jobs_outside(), "its processes count then")
 
     def check(self, state, reason):
-        """What a check tells a Slurm in which this node has a state and a reason."""
+        """The update of a node that a check asks of a Slurm in which it has this state and reason."""
         asked = []
 
         def ask(*argv):

@@ -684,7 +684,7 @@ class Allocation(unittest.TestCase):
 
 
 class EndBySlurm(unittest.TestCase):
-    """What follows an attempt that Slurm has ended, by what it says when the attempt begins to end, and at its end."""
+    """The states after an attempt that Slurm has ended, by its words when the attempt begins to end, and at its end."""
     LIMITS = job.Limits(30, 2, 2, None)
 
     def follow(self, first, last, *answers, begins=None, ends=None, failed=()):

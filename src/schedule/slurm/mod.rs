@@ -38,7 +38,7 @@ use crate::sync::upload::Project;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-/// What stands for the port at which ranks find one another: the job supervisor chooses one.
+/// Stands for the port at which ranks find one another: the job supervisor chooses one.
 const ANY_PORT: u16 = 0;
 
 /// The variables by which Open MPI's own launchers use the nodes that they are given, over the job's remote shell,

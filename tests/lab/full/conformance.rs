@@ -121,7 +121,7 @@ const SLURM: Platform = Platform {
     ..PROCESSES
 };
 
-/// The same with Slurm 24.11, where Python is there after a line of `activate`.
+/// A Slurm 24.11 of two nodes, where Python is there after a line of `activate`.
 const NEWER_SLURM: Platform = Platform {
     name: "slurm 24.11",
     machines: &["--engine", "slurm", "--distro", "trixie", "--names", "own", "--share", SHARED],

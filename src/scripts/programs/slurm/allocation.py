@@ -133,7 +133,7 @@ def listen(node, start):
 
 
 def is_step():
-    """Whether this job is a step within another one's allocation, and no job of its own (slurm/submit.sh)."""
+    """Returns whether this job is a step within another one's allocation (slurm/submit.sh)."""
     return os.path.exists(os.path.join(os.environ.get("HVDCTL_PLACE", PROGRAMS), "step"))
 
 
@@ -237,7 +237,7 @@ def can_load(kind, nodes):
 
 
 def ask(argv):
-    """What a program of Slurm prints, with times in seconds since the epoch; nothing if it fails."""
+    """The output of a program of Slurm, with times in seconds since the epoch; nothing if it fails."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         ran = subprocess.run(argv, env=dict(os.environ, SLURM_TIME_FORMAT="%s"), stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL, timeout=5)
@@ -246,7 +246,7 @@ def ask(argv):
 
 
 def fields_of(what, name):
-    """What Slurm shows of a job or a partition, by the names of the fields; nothing if it does not answer."""
+    """The fields that Slurm shows of a job or a partition, by their names; nothing if it does not answer."""
     return fields(ask(["scontrol", "show", what, "--oneliner", name]))
 
 
@@ -255,7 +255,7 @@ def fields(shown):
 
 
 def ending(begun):
-    """What Slurm does to this job, as far as it answers (endings.py). `begun`: as in launch.json."""
+    """The ending that Slurm prepares for this job, as far as it answers (endings.py). `begun`: as in launch.json."""
     job = fields_of("job", os.environ.get("SLURM_JOB_ID", ""))
     is_preempted = endings.meaning(job, begun.restarts) in (endings.PREEMPTING, endings.PREEMPTED)
     partition = fields_of("partition", job.get("Partition", "")) if is_preempted else {}
@@ -263,7 +263,7 @@ def ending(begun):
 
 
 def begun(config, job, is_step):
-    """What is known of this job when it begins, for launch.json: the fields of endings.Begun. `job`: its fields."""
+    """The facts about this job when it begins, for launch.json: the fields of endings.Begun. `job`: its fields."""
     # of a batch job it is exact. A shell within an allocation may have none
     counted = job.get("Restarts") if is_step else os.environ.get("SLURM_RESTART_COUNT", "0")
     wait, by_partition = endings.number(config.get("KillWait")), config.get("PreemptType") == "preempt/partition_prio"
@@ -292,7 +292,7 @@ def node_directory(node):
 
 
 def remove_of_ranks(directory, kept=()):
-    """Removes what ranks of an earlier allocation have left in the directory of a node, but for its log."""
+    """Removes what ranks of an earlier allocation have left in the directory of a node, except its log."""
     for name in os.listdir(directory):
         if (name in OF_RANKS or name.startswith("idle.")) and name not in kept:
             with contextlib.suppress(FileNotFoundError):

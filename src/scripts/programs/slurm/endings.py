@@ -73,7 +73,7 @@ def meaning(fields, restarts=None):
 
 
 def ending(fields, begun, partition, now):
-    """What Slurm does to the job of this program. `partition`: the fields of its partition, none if they are not known;
+    """The ending that Slurm prepares for a job. `partition`: the fields of its partition, none if they are not known;
     `now`: in seconds since the epoch, as the times in the fields."""
     found, is_batch = meaning(fields, begun.restarts), not begun.is_step
     if found == WAITS:

@@ -40,14 +40,14 @@ def parse(data):
 
 
 def read(path):
-    """Those in a file; none if it is not there."""
+    """The variables in a file; none if it is not there."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         return parse(file.read())
     return {}
 
 
 def is_own(name):
-    """Whether a variable is never passed on: it belongs to one process, step or node."""
+    """Returns whether a variable is never passed on: it belongs to one process, step or node."""
     return name in OF_SHELL | OF_LOGIN or name.startswith("HVDCTL_") or bool(SLURM.match(name))
 
 
@@ -61,13 +61,13 @@ def of_first(submitted, begun, now):
 
 
 def passed(now, own):
-    """What other nodes get of the environment."""
+    """The part of the environment that other nodes get."""
     return {name: value for name, value in now.items() if name not in own and (not SLURM.match(name)
                                                                                or OF_JOB.match(name))}
 
 
 def of_whole_job(now):
-    """What Slurm says of the whole job; a step gets a part of that."""
+    """The variables of Slurm about the whole job; a step gets a part of them."""
     return {name: value for name, value in now.items() if SLURM.match(name) and name != TOKEN
             and not OF_TASK.match(name) and not OF_NODE.match(name)}
 

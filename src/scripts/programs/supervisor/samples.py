@@ -246,7 +246,7 @@ class Samples:
         return frames
 
     def is_of_node(self):
-        """Whether this supervisor has the lock; on a file system without locks, that of the node's first rank."""
+        """Returns whether this supervisor has the lock. Where there are no locks, the node's first rank has it."""
         if self.gpus is None:
             try:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
