@@ -346,7 +346,9 @@ fn a_rank_supervisor_is_killed(cluster: &Cluster, launcher: &[&str]) {
 
 /// An end that Slurm imposes on a job is recorded as Slurm's, and is not a fault of a rank.
 fn slurm_ends_jobs(cluster: &Cluster, launcher: &[&str]) {
-    let number = "squeue --noheader --user=shared --format=%i | head -n 1";
+    // newer versions queue a job again that has ended after a preemption
+    let number = "squeue --noheader --user=shared --states=RUNNING --format=%i | head -n 1";
+    let again = |number: &str| format!("sleep 2; scontrol update jobid={number} StartTime=now");
     let job = cluster.start_waiting(launcher);
     on("node1", &format!("scancel $({number})"));
     job.end(s(60)).code(143).complains(&["was stopped"]);
@@ -362,7 +364,9 @@ fn slurm_ends_jobs(cluster: &Cluster, launcher: &[&str]) {
     let options = ["--restarts", "1", "--sbatch=--partition=graceful"];
     let mut job = cluster.start(launcher, &options, script);
     job.until(&["[0 node1] attempt 0 of 0", "[1 node2] attempt 0 of 1"], s(60));
+    let preempted = on("node1", number);
     cluster.start(launcher, &["--sbatch=--partition=urgent"], "echo urgent").end(s(120)).code(0);
+    on("node1", &again(preempted.trim()));
     let saved = ["[0 node1] saved 0", "[1 node2] saved 1", "[0 node1] attempt 1 of 0", "[1 node2] attempt 1 of 1"];
     job.end(s(200)).code(0).says(&saved);
 
@@ -376,7 +380,7 @@ fn slurm_ends_jobs(cluster: &Cluster, launcher: &[&str]) {
     let script = "echo attempt $HVDCTL_RESTART of $rank; [ $HVDCTL_RESTART = 1 ] || exec sleep 600";
     let mut job = cluster.start(launcher, &["--restarts", "1"], script);
     job.until(&["[0 node1] attempt 0 of 0", "[1 node2] attempt 0 of 1"], s(60));
-    on("node1", &format!("scontrol requeue $({number}); sleep 2; scontrol update jobid=$({number}) StartTime=now"));
+    on("node1", &format!("number=$({number}); scontrol requeue $number; {}", again("$number")));
     job.end(s(200)).code(0).says(&["[0 node1] attempt 1 of 0", "[1 node2] attempt 1 of 1"]);
 
     let script = "echo ready; while [ ! -e $job/go ]; do sleep 0.1; done; echo done";
