@@ -389,6 +389,14 @@ class Requeue(unittest.TestCase):
                 self.assertEqual(allocation.has_ended(), expected)
             self.assertEqual(os.path.exists(self.path("result.json")), expected)
 
+    def test_slurm_does_not_start_a_job_that_has_ended_once_more(self):
+        self.write("result.json", '{"reason": null}')
+        with mock.patch.object(allocation, "find_commands"), mock.patch.object(allocation, "note_end") as noted, \
+                mock.patch.object(allocation.subprocess, "run") as ran, mock.patch.object(sys, "argv", ["", "2"]):
+            allocation.main()
+        noted.assert_called_once_with()
+        ran.assert_called_once_with(["scancel", "7"])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -510,8 +510,12 @@ def main():
         return
     ranks = int(sys.argv[1])
     if has_ended():
-        # only Slurm has started it again
-        return note_end()
+        # only Slurm has started it again, and 24.11 may do so each time that it ends
+        note_end()
+        with contextlib.suppress(OSError, NoCommands):
+            find_commands()
+            subprocess.run(["scancel", os.environ["SLURM_JOB_ID"]])
+        return
     # what is on the way is removed then
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
