@@ -556,7 +556,7 @@ fn found(platform: &Platform, node: &str) -> String {
         "if command -v docker podman >/dev/null; then
            node-engine run ps -aq; node-engine run volume ls -q; node-engine run images -q | sort -u; fi
          find / /run /tmp -xdev '(' -path /var/lib/docker -o -path /var/lib/containers ')' -prune -o \
-           -name '*hvdctl*' -print | grep -vx /run/hvdctl | sort
+           -name '*hvdctl*' -print | grep -vxE '/run(/user/[0-9]+)?/hvdctl' | sort
          find {files} 2>/dev/null || :
          find ~{user} -maxdepth 2 ! -path '*/.cache*' ! -name .bash_history | sort
          cat /root/.ssh/authorized_keys ~{user}/.ssh/authorized_keys | sort
