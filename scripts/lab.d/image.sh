@@ -71,6 +71,8 @@ image_ensure_node() { # SUITE[-podman|-none|-slurm][-uutils]
   local -a arguments=()
   case $1 in
   *-podman*) arguments+=(--build-arg ENGINE=podman) ;;
+  # Only Slurm is asked of such a machine.
+  bullseye-slurm*) arguments+=(--build-arg ENGINE=slurm) ;;
   # What the ranks of such a machine need is the machine's own: that of the image which this suite has.
   *-none* | *-slurm*)
     base=$(if [ "$suite" = trixie ]; then echo modern; else echo latest; fi)

@@ -24,6 +24,7 @@ NODE_NAMES=stock       # what the own name means: 127.0.1.1 (stock), the address
 NODE_SECOND=           # a second address: in a network of its own (network), or in the same one (address)
 NODE_DAEMON_JSON=      # text of /etc/docker/daemon.json
 NODE_ACCOUNTING=       # yes: Slurm keeps accounts of its jobs, in a database on node1
+NODE_SITE=             # yes: a Slurm as sites have it
 NODE_SHARE=            # DIRECTORY:PATH, a directory of this machine that all nodes have at PATH
 
 node_image() { # NODE
@@ -109,7 +110,7 @@ node_spec() { # NODE GPUS
     image_id "$(node_image "$1")"
     seed_content
     node_engine "$1"
-    printf '%s\n' "$(node_address "$1")" "${NODE_FLAGS[*]}" "$NODE_SECOND" "$NODE_DAEMON_JSON" "$NODE_SHARE" "$NODE_ACCOUNTING"
+    printf '%s\n' "$(node_address "$1")" "${NODE_FLAGS[*]}" "$NODE_SECOND" "$NODE_DAEMON_JSON" "$NODE_SHARE" "$NODE_ACCOUNTING" "$NODE_SITE"
     node_gpus "$1" "$2"
     cat "$LAB_KEY.pub" "$LAB_DIR/hostkeys/$1.pub" "$LAB_PASSWORDS"
   } | sha256sum | cut -c1-32
@@ -144,6 +145,7 @@ node_create() { # NODE GPUS SPEC HOSTS
   node_gpus "$node" "$gpus" >"$stage/etc/hvdctl-lab/gpus"
   if [ "$NODE_SECOND" = address ]; then node_second_address "$node" >"$stage/etc/hvdctl-lab/second-address"; fi
   if [ -n "$NODE_ACCOUNTING" ]; then touch "$stage/etc/hvdctl-lab/accounting"; fi
+  if [ -n "$NODE_SITE" ]; then touch "$stage/etc/hvdctl-lab/site"; fi
   if [ -n "$NODE_DAEMON_JSON" ]; then install -D -m 644 /dev/stdin "$stage/etc/docker/daemon.json" <<<"$NODE_DAEMON_JSON"; fi
   # Only files, so that the directories in the image keep their owners.
   (cd "$stage" && find . -type f -print0 | tar -c --null -T - --owner=0 --group=0) | docker cp - "$name:/" || { rm -rf "$stage"; return 1; }

@@ -2,8 +2,8 @@
 which addresses the nodes reach one another, writes that to the job's files, and becomes the job supervisor. Arguments:
 the number of ranks, or 0 for all tasks that Slurm has allocated.
 
-With `address`, the name of the first node and the addresses by which Slurm knows the first two nodes it prints the node
-that it runs on and its address in their network, and on the other nodes keeps what is their own in the environment
+With `address` and the name of the first node it prints the node that it runs on, its address and that of the first node
+in the network by which they reach each other, and on the other nodes keeps what is their own in the environment
 (variables.py); Slurm starts it so on every node."""
 import contextlib
 import fcntl
@@ -40,7 +40,13 @@ SUBMITTED, BEGUN = "submitted", "begun"  # the environments of the login and of 
 SECRETS = ("env.json", "inherited.json", "inherited.json.new", FIRST, FIRST + ".new", variables.OWN, "environment")
 OF_RANKS = SECRETS + ("states", "world.json")  # what ranks leave that has ended with them, too
 UNHARMED = "trap '' USR1 USR2; exec \"$@\""  # starts a program that signals for ranks do not end
-LISTEN = "for name in USR1 USR2; do trap \"echo $name; kill \\$!\" $name; done; while :; do sleep 3600 & wait; done"
+# without a process of its own that could outlive it
+LISTEN = """import signal
+wanted = {signal.SIGUSR1, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+print("ready", flush=True)
+while True:
+    print(signal.Signals(signal.sigwait(wanted)).name[3:], flush=True)"""
 LIMIT = 60  # seconds for Slurm to start a program on nodes whose prologs have ended
 PAUSE = 2  # seconds
 LONGEST_PROLOG = 600  # seconds that a prolog may take where the site has set no limit
@@ -96,13 +102,17 @@ def shares(nodes, counts, ranks):
     return placed
 
 
-def address(first, known):
-    """The address of this node in the network of another one. Its own name may lead to a loopback address here."""
-    other = known[os.environ["SLURMD_NODENAME"] == first]
+def address(first):
+    """The address of this node in the network of the first one, and that of the first one there: srun has started this
+    from it. Names of nodes need not be names of hosts, users may not see the nodes' addresses (PrivateData), and a
+    node's own name may lead to a loopback address."""
+    seen = os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "")
+    # where Slurm uses IPv6, the name alone may have an IPv4 address
+    first_address = socket.gethostbyname(seen if re.match(r"[\d.]+$", seen) else first)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         # no packet is sent
-        probe.connect((other, 9))
-        return probe.getsockname()[0]
+        probe.connect((first_address, 9))
+        return probe.getsockname()[0], first_address
 
 
 def interface(wanted):
@@ -123,10 +133,10 @@ def of_job():
 
 
 def listen(node, start):
-    """Starts a step on a node that writes the name of each signal that Slurm sends to steps. `start`: as
-    `subprocess.Popen`."""
+    """Starts a step on a node that writes "ready", and then the name of each signal that Slurm sends to steps. `start`:
+    as `subprocess.Popen`."""
     argv = ["srun", "--nodes=1", "--ntasks=1", "--nodelist=" + node, "--overlap", "--mpi=none", "--gres=none",
-            "--mem=0", "--export=ALL", "--quiet", "--input=none", "--unbuffered", "sh", "-c", LISTEN]
+            "--mem=0", "--export=ALL", "--quiet", "--input=none", "--unbuffered", sys.executable, "-I", "-c", LISTEN]
     # without the mark by which the rest of an attempt is found
     env = {name: value for name, value in of_job().items() if name != "HVDCTL_JOB"}
     return start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -172,10 +182,7 @@ def addresses(nodes, env, limit):
     seconds for Slurm to start a program on all of them."""
     if len(nodes) == 1:
         return {nodes[0]: "127.0.0.1"}
-    shown = ask(["scontrol", "--oneliner", "show", "node", ",".join(nodes[:2])])
-    found = dict(re.findall(r"NodeName=(\S+).*?NodeAddr=(\S+)", shown))
-    known = [found.get(node, node) for node in nodes[:2]]
-    command = [sys.executable, os.path.abspath(__file__), "address", nodes[0]] + known
+    command = [sys.executable, os.path.abspath(__file__), "address", nodes[0]]
     try:
         asked = after_prologs(len(nodes), command, env, limit)
     except subprocess.TimeoutExpired as error:
@@ -187,7 +194,8 @@ def addresses(nodes, env, limit):
     if failed:
         raise RuntimeError(failed.partition(" ")[2])
     if not asked.returncode and len(found) == len(nodes):
-        return found
+        # the first node's is the one by which others reach it
+        return dict({node: own for node, (own, _) in found.items()}, **{nodes[0]: found[nodes[1]][1]})
     said = " ".join(lines[-3:])
     if "No such file" in said or not asked.returncode:
         raise NotShared("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
@@ -196,9 +204,10 @@ def addresses(nodes, env, limit):
 
 
 def printed(output):
-    """The addresses of nodes in what this program prints on them, by their names, and its lines."""
+    """What this program has found on nodes, by their names, in what it has printed there, and its lines."""
     lines = output.decode(errors="replace").splitlines()
-    return dict(line.split()[1:] for line in lines if line.startswith("hvdctl-address ")), lines
+    told = [line.split()[1:] for line in lines if line.startswith("hvdctl-address ")]
+    return {node: (own, first) for node, own, first in told}, lines
 
 
 def configuration():
@@ -403,7 +412,9 @@ def note_requeue(before, placed):
 def prepare(ranks, config):
     """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher."""
     nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
-    shown = ask(["scontrol", "--details", "show", "job", os.environ["SLURM_JOB_ID"]])
+    asked = ["scontrol", "show", "job", os.environ["SLURM_JOB_ID"]]
+    # 22.05 breaks off over the details where users may not see nodes (PrivateData)
+    shown = ask(asked[:1] + ["--details"] + asked[1:]) or ask(asked)
     given = resources(shown)
     placed = shares(nodes, tasks(ranks, [gpus_of(given.get(node, "")) for node in nodes]), ranks)
     record = json.loads(files.read("job.json").decode())
@@ -506,7 +517,7 @@ def main():
                 keep_own()
         except (OSError, RuntimeError, ValueError) as error:
             return print("hvdctl-failed %s: %s" % (os.environ["SLURMD_NODENAME"], error))
-        print("hvdctl-address %s %s" % (os.environ["SLURMD_NODENAME"], address(sys.argv[2], sys.argv[3:])))
+        print("hvdctl-address %s %s %s" % ((os.environ["SLURMD_NODENAME"],) + address(sys.argv[2])))
         return
     ranks = int(sys.argv[1])
     if has_ended():
