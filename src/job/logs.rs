@@ -237,7 +237,7 @@ struct LogView<'a> {
 /// Formats that the ranks run this program instead of `python`.
 pub(super) fn substituted(program: &str) -> String {
     let program: String = program.chars().take(100).collect();
-    format!("the image has no `python`: the ranks run `{}`", printable(&program))
+    format!("there is no `python`: the ranks run `{}`", printable(&program))
 }
 
 impl<'a> LogView<'a> {

@@ -96,7 +96,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ("g", "the rank makes progress again: after how many seconds"),
     ("w", "lines of output had no room on the disk: how many"),
     ("b", "the program could not be started: a [StartFailure](#startfailure) as JSON; of earlier builds a text"),
-    ("p", "from rank 0: the image has no `python`, and what runs in its place"),
+    ("p", "from rank 0: there is no `python`, and what runs in its place"),
     ("c", "Slurm's `srun` does not connect the ranks of MPI"),
     ("r", "the job supervisor restarts the job: the event as JSON"),
     ("m", "a sample of what a rank, the node or a GPU uses; in the file `samples`"),

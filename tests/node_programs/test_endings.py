@@ -103,7 +103,7 @@ class Table(unittest.TestCase):
 
 
 def begun(**fields):
-    known = dict(restarts=0, is_step=False, kill_wait=30, by_partition=True, looks=None)
+    known = dict(restarts=0, is_step=False, kill_wait=30, by_partition=True)
     return endings.Begun(**dict(known, **fields))
 
 
@@ -249,18 +249,16 @@ class Answers(unittest.TestCase):
         self.answer({"JobState": "RUNNING", "Restarts": "1"})
         self.assertEqual((self.end()[0], self.supervisor.allocation), ([signal.SIGTERM], job_state.OUTSIDE))
 
-    def test_a_preemption_is_looked_for_where_the_site_gives_a_grace_time(self):
-        config = {"PreemptType": "preempt/partition_prio", "KillWait": "20"}
-        for mode, time_given, looks in (("REQUEUE", "60", 15), ("CANCEL", "8", 5), ("OFF", "60", None),
-                                        ("REQUEUE", "0", None)):
-            partition = {"PreemptMode": mode, "GraceTime": time_given}
-            with mock.patch.object(allocation, "fields_of", return_value=partition):
-                known = allocation.begun(config, {"Partition": "p"}, False)
-            self.assertEqual((known["looks"], known["kill_wait"]), (looks, 20))
-        self.supervisor.hold = hold.Hold({"slurm": begun(looks=5)._asdict()})
-        self.answer({"JobState": "RUNNING", "PreemptTime": "%d" % time.time(), "Requeue": "1"})
-        self.supervisor.hold.look()
-        self.supervisor.hold.thread.join()
+    def test_a_preemption_of_which_slurm_tells_steps_alone_is_noticed(self):
+        began = {"JobState": "RUNNING", "PreemptTime": "%d" % time.time(), "Requeue": "1"}
+        self.supervisor.hold = hold.Hold({"slurm": begun()._asdict()})
+        self.answer({"JobState": "RUNNING"})
+        self.supervisor.hold.notice()
+        self.assertFalse(self.supervisor.hold.is_noticed, "the step has ended for another reason")
+        # slurmctld does not answer at first
+        with mock.patch.object(hold.time, "sleep", lambda _seconds: self.answer(began)):
+            self.answer({})
+            self.supervisor.hold.notice()
         self.assertTrue(self.supervisor.hold.is_noticed)
         self.supervisor.follow_allocation()
         self.assertEqual((self.supervisor.signals, self.supervisor.allocation, self.supervisor.hold.is_noticed),

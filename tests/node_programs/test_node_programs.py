@@ -1002,7 +1002,7 @@ class Signals(unittest.TestCase):
     def test_a_signal_goes_to_each_node_once(self):
         places = [{"node": "a"}, {"node": "b"}]
         nodes = mock.Mock()
-        one = relay.Relay("a", lambda: places, nodes, None)
+        one = relay.Relay("a", lambda: places, nodes, None, None)
         with mock.patch.object(reap, "deliver") as here:
             # it comes to the batch script and to the step that listens
             one.send(10)
@@ -1010,6 +1010,16 @@ class Signals(unittest.TestCase):
             one.send(12)
         self.assertEqual(here.call_args_list, [mock.call(10), mock.call(12)])
         self.assertEqual(nodes.signal.call_args_list, [mock.call(places[1], 10), mock.call(places[1], 12)])
+
+    def test_an_end_of_the_step_that_listens_is_noted_if_slurm_has_ended_it(self):
+        for is_over, expected in ((False, [mock.call()]), (True, [])):
+            ended = mock.Mock()
+            one = relay.Relay("a", list, None, mock.Mock(), ended)
+            one.is_over = is_over
+            step = mock.MagicMock(stdout=[b"ready\n"])
+            with mock.patch.object(relay.allocation, "listen", return_value=step):
+                one.listen()
+            self.assertEqual(ended.call_args_list, expected)
 
     def test_what_ranks_are_to_get_before_the_limit_comes_before_the_request_to_end(self):
         supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)

@@ -243,7 +243,7 @@ async fn the_python_that_runs_in_place_of_the_default_one_is_noted_once() {
     let play = play.frame(500, "node1", "0 p python3").frame(1000, "node1", "0 x 0").frame(1000, "node2", "1 x 0");
     let nodes = up_with(play.ends(1000, 0)).await;
     let (_dir, path) = project(&[("train.py", 0o644, "")]);
-    let noted = "the image has no `python`: the ranks run `python3`";
+    let noted = "there is no `python`: the ranks run `python3`";
     for line in [format!("train {path} -np 2 --map-by node"), "logs".to_owned()] {
         let done = hvdctl(&nodes, &line).await;
         done.code(0);

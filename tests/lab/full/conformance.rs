@@ -97,6 +97,7 @@ const PROCESSES: Platform = Platform {
     status: &[],
     absent: ("runtime = \"container\"\n", "cannot get root"),
     launchers: &ALL,
+    trains: true,
 };
 
 /// Python is there after a line of `activate`, and the login has the same home directory on both nodes.
@@ -692,7 +693,9 @@ fn conforms(platform: &Platform) -> Vec<String> {
 
 #[test]
 fn a_job_does_the_same_under_every_runtime_and_launcher() {
-    let failed: Vec<String> =
-        [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES, SLURM, OLDER_SLURM, NEWER_SLURM].iter().flat_map(conforms).collect();
+    let failed: Vec<String> = [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES, SLURM, OLDER_SLURM, NEWER_SLURM]
+        .iter()
+        .flat_map(conforms)
+        .collect();
     assert!(failed.is_empty(), "{} behaviours failed:\n{}", failed.len(), failed.join("\n"));
 }

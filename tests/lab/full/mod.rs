@@ -10,6 +10,7 @@ mod guides;
 mod keras;
 mod machines;
 mod notebook;
+mod sites;
 mod spark;
 mod strangers;
 mod unequal;

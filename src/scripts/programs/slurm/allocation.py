@@ -51,7 +51,6 @@ LIMIT = 60  # seconds for Slurm to start a program on nodes whose prologs have e
 PAUSE = 2  # seconds
 LONGEST_PROLOG = 600  # seconds that a prolog may take where the site has set no limit
 KILL_WAIT = 30  # seconds: that of Slurm if its configuration says nothing (slurm.conf(5))
-LEAST_PAUSE = 5  # seconds between two questions to Slurm whether it preempts the job
 
 
 class NotShared(RuntimeError):
@@ -276,10 +275,8 @@ def begun(config, job, is_step):
     # of a batch job it is exact. A shell within an allocation may have none
     counted = job.get("Restarts") if is_step else os.environ.get("SLURM_RESTART_COUNT", "0")
     wait, by_partition = endings.number(config.get("KillWait")), config.get("PreemptType") == "preempt/partition_prio"
-    partition = fields_of("partition", job.get("Partition", "")) if by_partition else {}
-    grace = endings.number(partition.get("GraceTime")) if partition.get("PreemptMode", "OFF") != "OFF" else None
     return {"restarts": endings.number(counted), "is_step": is_step, "kill_wait": KILL_WAIT if wait is None else wait,
-            "by_partition": by_partition, "looks": max(grace // 4, LEAST_PAUSE) if grace else None}
+            "by_partition": by_partition}
 
 
 def hostnames(text):

@@ -49,9 +49,8 @@ LEAST = 2
 Ending = collections.namedtuple("Ending", "meaning may_return requeues left")
 # `restarts`: how often Slurm had started the job again when this program began; `is_step`: whether it runs in a step of
 # an allocation of the user's, which Slurm never starts again; `kill_wait`: of Slurm's configuration, in seconds;
-# `by_partition`: whether its partition says what a preemption does; `looks`: after how many seconds each to look
-# whether one has begun, None if that is not to be expected
-Begun = collections.namedtuple("Begun", "restarts is_step kill_wait by_partition looks")
+# `by_partition`: whether its partition says what a preemption does
+Begun = collections.namedtuple("Begun", "restarts is_step kill_wait by_partition")
 
 
 def number(text):

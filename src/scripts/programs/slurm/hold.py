@@ -23,15 +23,15 @@ def deallocated():
 
 
 class Hold:
-    """The answers of Slurm about a job. `ending`: the last one (endings.py); `is_noticed`: whether a look while all
-    went well has found that Slurm ends the job."""
+    """The answers of Slurm about a job. `ending`: the last one (endings.py); `is_noticed`: whether Slurm has begun to
+    preempt the job since then."""
 
     def __init__(self, launch):
         known = launch.get("slurm")
         self.begun = endings.Begun(**known) if isinstance(known, dict) else None
         self.ending, self.asked, self.unanswered = None, None, None
         self.began = None  # when it was first asked why the job ends
-        self.is_noticed, self.next, self.thread = False, time.monotonic(), None
+        self.is_noticed = False
 
     def ask(self):
         """Returns what Slurm does to the job now."""
@@ -51,18 +51,15 @@ class Hold:
         self.ending, self.asked = found, asked
         return found
 
-    def look(self):
-        """Asks now and then whether a preemption has begun, without waiting for the answer."""
-        looks = self.begun.looks if self.begun else None
-        if looks is None or time.monotonic() < self.next or self.thread and self.thread.is_alive():
-            return
-        self.next = time.monotonic() + looks
-        self.thread = threading.Thread(target=self.notice, daemon=True)
-        self.thread.start()
-
     def notice(self):
-        if allocation.ending(self.begun).meaning == endings.PREEMPTING:
-            self.is_noticed = True
+        """Finds out whether a preemption has begun, of which Slurm tells only the steps of the job."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            found = allocation.ending(self.begun).meaning
+            if found != endings.UNKNOWN:
+                self.is_noticed = found == endings.PREEMPTING
+                return
+            time.sleep(PAUSE)
 
     def grace(self, wanted):
         """The seconds that ranks have, of those that they want, before Slurm kills them; None if Slurm does not end the

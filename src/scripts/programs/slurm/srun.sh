@@ -5,8 +5,8 @@ here=${0%/*}
 address=
 while [ $# -gt 0 ]; do
   case $1 in
-  # a connection that others use: each of them is a step of its own
-  -N) exec sleep 2147483647 ;;
+  # a connection that others use: each of them is a step of its own. It lasts until the one who has opened it ends
+  -N) exec cat >/dev/null ;;
   # options with a value, which may also follow the address
   -[bcDEeFIiJLlmOopQRSWw]) shift ;;
   -*) ;;
@@ -24,7 +24,7 @@ if [ -z "${node:-}" ]; then
   echo "hvdctl: no node of the allocation has the address $address" >&2
   exit 255
 fi
-# until 22.05, --overlap shares only CPUs (Slurm's RELEASE_NOTES): what asks for GPUs waits until the ranks have ended that have them, and
+# up to 21.08, --overlap shares CPUs and no GPUs (seen with 20.11): what asks for GPUs waits until the ranks have ended that have them, and
 # what ends ranks, or only looks whether the node answers, needs none
 case $* in 'python3 '*/reap.py* | true) gres=none ;; esac
 # what the job as a whole asked for is not for a step of one process

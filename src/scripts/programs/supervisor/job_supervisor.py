@@ -87,7 +87,7 @@ class JobSupervisor:
         limits = job_state.Elastic(elastic["min_ranks"], elastic["timeout"]) if elastic else None
         self.limits = job_state.Limits(launch["grace"], reap.AFTER_FAILURE, launch["restarts"], limits)
         self.changes = []  # of its nodes so far
-        self.relay = relay.Relay(launch["node"], lambda: self.roster.assigned, self.nodes, self.children)
+        self.relay = relay.Relay(launch["node"], lambda: self.roster.assigned, self.nodes, self.children, self.hold.notice)
         self.warning = launch.get("warning")  # the signal that is still to come before the end
 
     def write_names(self):
@@ -250,7 +250,6 @@ class JobSupervisor:
         if time.monotonic() > self.attempt.connected + min(self.launch["keep_alive"] + 5, RECONNECT):
             self.nodes.connect()
             self.attempt.connected = time.monotonic()
-        self.hold.look()
         # the main process of a container inherits every orphan
         self.children.reap_orphans()
         if self.attempt.launcher.poll() is not None:

@@ -18,11 +18,12 @@ SAME = 1  # seconds in which one signal may come in several ways (`scancel --ful
 
 
 class Relay:
-    """The signals for the ranks of a job. `places`: returns the nodes where it has ranks."""
+    """The signals for the ranks of a job. `places`: returns the nodes where it has ranks; `ended`: called when Slurm
+    has ended the step that listens, as it does when it begins to preempt the job."""
 
-    def __init__(self, node, places, nodes, children):
-        self.node, self.places, self.nodes, self.children = node, places, nodes, children
-        self.last, self.lock, self.listener = {}, threading.Lock(), None
+    def __init__(self, node, places, nodes, children, ended):
+        self.node, self.places, self.nodes, self.children, self.ended = node, places, nodes, children, ended
+        self.last, self.lock, self.listener, self.is_over = {}, threading.Lock(), None, False
 
     def begin(self):
         """Begins to pass signals on."""
@@ -46,6 +47,8 @@ class Relay:
                     number = getattr(signal, "SIG" + line.decode(errors="replace").strip(), None)
                     if number in SIGNALS:
                         self.send(number)
+            if not self.is_over:
+                self.ended()
 
     def is_new(self, number):
         with self.lock:
@@ -66,6 +69,7 @@ class Relay:
                 reap.deliver(number)
 
     def end(self):
+        self.is_over = True
         if self.listener and self.listener.poll() is None:
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 self.listener.terminate()

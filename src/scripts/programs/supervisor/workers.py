@@ -112,7 +112,8 @@ class Workers:
                 child = self.connections.get(node)
                 if child is None or child.poll() is not None:
                     options = SHARED + ["-N", "-o", "ControlMaster=auto", "-o", "ControlPersist=no"]
-                    self.connections[node] = self.ssh(worker, options, [], subprocess.DEVNULL, subprocess.DEVNULL)
+                    # the stand-in for ssh under Slurm ends with this process by its input (slurm/srun.sh)
+                    self.connections[node] = self.ssh(worker, options, [], subprocess.PIPE, subprocess.DEVNULL)
         except OSError:
             pass
 
