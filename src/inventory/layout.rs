@@ -145,7 +145,11 @@ pub(super) fn check_node(section: &Section<'_>, cluster: &Cluster) {
     if !cluster.can().images {
         refuse(section, &OF_A_NODES_CONTAINERS);
     } else if is_given(section, "activate") && section.values.contains_key("activate") {
-        section.fault("activate", "only with `runtime = \"process\"`; what containers need is in their image");
+        section.fault(
+            "activate",
+            "only with `runtime = \"process\"`; what containers need is in their image, and jobs under Slurm have \
+             slurm.activate",
+        );
     }
 }
 

@@ -68,7 +68,7 @@ fn jobs_run_at_a_site(suite: &str) {
     let options = ["--engine", "slurm", "--site", "--distro", suite, "--names", "own", "--share", &shared];
     let _machines = Machines::up(&options);
     let dir = tempfile::tempdir().unwrap();
-    let activate = if suite == "trixie" { "[defaults]\nactivate = [\"module load torch\"]\n" } else { "" };
+    let activate = if suite == "trixie" { "activate = [\"module load torch\"]\n" } else { "" };
     let inventory = format!(
         "[cluster]\nname = \"lab\"\nssh_config = \"{}\"\nconnection_idle_s = 0\n\n[slurm]\nhost = \"shared@node1\"\n\
          gres = \"gpu:1\"\n{activate}",
