@@ -72,8 +72,19 @@ signal_step() { # SIGNAL
 find_job() { # ID QUEUE
   number='' now='' line=''
   { read -r number <"$directory/job"; } 2>/dev/null
-  [ -z "$number" ] || line=$(printf '%s\n' "$2" | grep -F -- "$number|" | grep "^$number|" | head -n 1)
-  [ -n "$line" ] || line=$(printf '%s\n' "$2" | grep -F -- ".$1" | head -n 1)
+  # without a program for each job: the queue may be long
+  IFS='
+'
+  set -f
+  for entry in $2; do
+    case $entry in "${number:-none}|"* | *".$1")
+      line=$entry
+      break
+      ;;
+    esac
+  done
+  set +f
+  unset IFS
   if [ -n "$line" ]; then
     now=${line#*|} number=${line%%|*}
     now=${now%%|*}

@@ -8,8 +8,7 @@ find_silent() {
   { read -r number <"$directory/job"; } 2>/dev/null || return 0
   now=UNKNOWN line="$number|$now|$silent|"
 }
-for file in "$run_dir"/*/labels; do
-  [ -f "$file" ] || continue
+stat -c '%Y %n' "$run_dir"/*/labels 2>/dev/null | while read -r created file; do
   directory=${file%/labels}
   { read -r id <"$directory/id" && IFS= read -r labels <"$file"; } 2>/dev/null || continue
   { read -r now <"$directory/ended" && read -r number <"$directory/job" && line=; } 2>/dev/null ||
@@ -27,5 +26,6 @@ for file in "$run_dir"/*/labels; do
     esac
     [ -n "$said" ] || said="$number|$now"
   fi
-  printf '%s %s %s %s %s\n' "$id" "$(stat -c %Y "$directory/labels")" "$is" "$(printf '%s' "$said" | tr ' ' _)" "$labels"
+  case $said in *' '*) said=$(printf '%s' "$said" | tr ' ' _) ;; esac
+  printf '%s %s %s %s %s\n' "$id" "$created" "$is" "$said" "$labels"
 done
