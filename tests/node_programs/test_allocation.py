@@ -265,7 +265,7 @@ while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
         with open(os.path.join(PROGRAMS, "slurm", "srun.sh")) as file:
             shell = self.write("ssh", file.read())
         self.write("addresses", "10.0.0.2 n2 \n")
-        ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; echo $HVDCTL_NODE"],
+        ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; kill -TERM $$; echo $HVDCTL_NODE"],
                              stdout=subprocess.PIPE)
         self.assertEqual(ran.stdout, b"n2\n")
         ran = allocation.on_each(2, "none", ["sh", "-c", "kill -USR1 $$; echo alive"])

@@ -31,5 +31,6 @@ case $* in 'python3 '*/reap.py* | true) gres=none ;; esac
 for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
   case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
 done
+# Slurm sends SIGTERM to each process of a step, and ends the rest of it when this shell has ended: ranks have time to save
 exec srun --job-name="hvdctl.${here##*/}" --nodes=1 --ntasks=1 --nodelist="$node" ${gres:+"--gres=$gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
-  sh -c "trap '' USR1 USR2; HVDCTL_NODE=$node; export HVDCTL_NODE; $*"
+  sh -c "trap '' USR1 USR2; trap : TERM; HVDCTL_NODE=$node; export HVDCTL_NODE; $*"
