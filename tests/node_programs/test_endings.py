@@ -43,6 +43,7 @@ SITUATIONS = {
     "node_down_by_admin": [GOES_ON, endings.NODE_LOST],
     "node_failed": [GOES_ON, endings.NODE_LOST],
     "node_failed_requeue": [GOES_ON, WAITS],
+    "out_of_memory": [GOES_ON, endings.OUT_OF_MEMORY],
     "preempt_cancel": [GOES_ON, PREEMPTING, PREEMPTED],
     "preempt_norequeue": [GOES_ON, PREEMPTING, PREEMPTED],
     "preempt_requeue": [GOES_ON, PREEMPTING, WAITS],
@@ -59,6 +60,8 @@ SITUATIONS = {
     "timelimit": [GOES_ON, endings.TIME_LIMIT],
     "timelimit_kept": [GOES_ON, endings.TIME_LIMIT],
 }
+# where memory was limited, by control groups
+ONCE = {"out_of_memory": "22.05"}
 
 
 def recorded(version):
@@ -76,8 +79,10 @@ class Table(unittest.TestCase):
     def test_recorded_answers_of_each_version_mean_the_same(self):
         for version in VERSIONS:
             answers = recorded(version)
-            self.assertEqual(set(answers), set(SITUATIONS), version)
-            for situation, expected in SITUATIONS.items():
+            wanted = [one for one in SITUATIONS if ONCE.get(one, version) == version]
+            self.assertEqual(set(answers), set(wanted), version)
+            for situation in wanted:
+                expected = SITUATIONS[situation]
                 means = [endings.meaning(fields, 0) for fields in answers[situation]]
                 means = [one for at, one in enumerate(means) if at == 0 or one != means[at - 1]]
                 if GOES_ON in expected:

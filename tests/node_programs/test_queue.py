@@ -395,6 +395,8 @@ class Node(Directory):
         with node.clearing:
             self.assertEqual(self.check("drained", "Epilog error"), [], "an earlier check still waits")
         self.assertEqual(self.check("draining", "Epilog error"), ["scontrol update nodename=a state=resume"])
+        # a slurmctld that was killed has started a job a second time
+        self.assertEqual(self.check("drained", "Duplicate jobid"), ["scontrol update nodename=a state=resume"])
         # the other one has its allocation
         self.assertEqual((engine.signals, queued.listed("begun")), ([(ID, "SIGKILL")], [OTHER]))
 
