@@ -79,7 +79,7 @@ pub fn check_command(cluster: &Cluster, command: &Description) -> Result<(), Err
         return Ok(());
     }
     Err(Error::usage(
-        "this command manages workers, keys, locks or nodes; under Slurm there is nothing to manage, because Slurm starts \
+        "this command manages workers, keys or nodes; under Slurm there is nothing to manage, because Slurm starts \
          what a job needs",
         format!("use {FOR_SLURM}; or bypass Slurm with --scheduler ssh"),
     ))
