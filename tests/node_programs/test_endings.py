@@ -272,6 +272,15 @@ class Answers(unittest.TestCase):
 
 
 class Record(unittest.TestCase):
+    def test_a_job_that_slurm_starts_again_is_left_to_it(self):
+        supervisor = mock.Mock(launch={}, membership=None, signals=[job_state.REQUEUED])
+        supervisor.state = job_state.Pausing(*[None] * len(job_state.Pausing._fields))
+        left = job_state.Ended({}, False), [(job_state.LEAVE,)]
+        with mock.patch.object(job_state, "decide", return_value=left):
+            job_supervisor.JobSupervisor.run(supervisor)
+        supervisor.leave.assert_called_once_with()
+        supervisor.record.assert_not_called()
+
     def test_who_follows_a_job_whose_end_is_not_known_waits_for_slurm(self):
         for signals, expected in (([job_state.NOT_KNOWN], []), ([job_state.NODE_LOST], ["d", "done"])):
             supervisor, noted = mock.Mock(signals=signals, launch={"own_workers": False}), []

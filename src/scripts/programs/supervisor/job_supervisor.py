@@ -131,7 +131,8 @@ class JobSupervisor:
                    job_state.Undecided: self.observe_decision}
         perform = {job_state.START: self.start, job_state.END_ATTEMPT: self.end_attempt, job_state.CLEAN: self.clean,
                    job_state.RECORD_ATTEMPT: self.record_attempt, job_state.CHOOSE_NODES: self.choose_nodes,
-                   job_state.RECORD_CHANGE: self.record_change, job_state.RECORD_LOSS: self.record_loss}
+                   job_state.RECORD_CHANGE: self.record_change, job_state.RECORD_LOSS: self.record_loss,
+                   job_state.LEAVE: self.leave}
         while not isinstance(self.state, job_state.Ended):
             if self.signals:
                 self.follow_allocation()
