@@ -15,9 +15,11 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import binding  # noqa: E402
 import files  # noqa: E402
 import variables  # noqa: E402
+from here import command_of  # noqa: E402
 
 EACH = "each"  # the argument of the second stage, which starts every rank
 
@@ -76,7 +78,7 @@ def main():
     argv = request["argv"]
     with tempfile.TemporaryFile() as rest:
         if request["variables"]:
-            argv = [sys.executable, os.path.abspath(__file__), EACH]
+            argv = command_of("node_launcher.py", EACH)
             rest.write(json.dumps(request).encode())
             rest.seek(0)
         os.dup2(rest.fileno(), 0)

@@ -22,6 +22,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import files  # noqa: E402
 import outside  # noqa: E402
 from here import HERE, JOB  # noqa: E402

@@ -12,4 +12,4 @@ fi
 # the login's own shell runs this line, whichever that is
 # shellcheck disable=SC2016 # it is the session's
 printf '%s\n' ". '$HVDCTL_PLACE/environment'" 'exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' >"$HVDCTL_PLACE/session" || exit
-exec "$sshd" "$@" -o ForceCommand="exec sh $HVDCTL_PLACE/session"
+become "$sshd" "$@" -o ForceCommand="exec sh $HVDCTL_PLACE/session"

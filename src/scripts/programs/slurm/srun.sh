@@ -1,4 +1,3 @@
-#!/bin/sh
 # The remote shell of a job that runs in an allocation of Slurm, in the place of ssh.sh: starts a command on a node of the allocation as a
 # step of its job, as `ssh [OPTION…] ADDRESS COMMAND…` would. allocation.py has written which node has which address.
 here=${0%/*}
@@ -26,10 +25,11 @@ if [ -z "${node:-}" ]; then
 fi
 # until 22.05, --overlap shares only CPUs (Slurm's RELEASE_NOTES): what asks for GPUs waits until the ranks have ended that have them, and
 # what ends ranks, or only looks whether the node answers, needs none
-case $* in 'python3 '*/reap.py* | true) gres=none ;; esac
+case $* in 'sh '*/reap.py* | true) gres=none ;; esac
 # what the job as a whole asked for is not for a step of one process
 for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
   case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
 done
+set_aside_unless_needed srun --version
 exec srun --job-name="hvdctl.${here##*/}" --nodes=1 --ntasks=1 --nodelist="$node" ${gres:+"--gres=$gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
-  sh -c "trap '' USR1 USR2; HVDCTL_NODE=$node; export HVDCTL_NODE; $*"
+  sh -c "$give_back; trap '' USR1 USR2; HVDCTL_NODE=$node; export HVDCTL_NODE; $*"

@@ -25,6 +25,7 @@ import time
 import traceback
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import activity  # noqa: E402
 import binding  # noqa: E402
 import files  # noqa: E402
