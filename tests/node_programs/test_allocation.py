@@ -254,8 +254,11 @@ while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
         return path
 
     def test_signals_for_ranks_end_nothing_that_starts_them(self):
-        with open(os.path.join(PROGRAMS, "slurm", "srun.sh")) as file:
-            shell = self.write("ssh", file.read())
+        text = "#!/bin/sh\n"
+        for name in ("environment/environment.sh", "slurm/srun.sh"):
+            with open(os.path.join(PROGRAMS, name)) as file:
+                text += file.read()
+        shell = self.write("ssh", text)
         self.write("addresses", "10.0.0.2 n2 \n")
         ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; echo $HVDCTL_NODE"],
                              stdout=subprocess.PIPE)

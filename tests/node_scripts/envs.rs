@@ -14,8 +14,8 @@ const PROBE: &[&str] =
 const INSTALL: &[&str] =
     &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/activate.sh", "env/python.sh", "env/install.sh"];
 const CREATE: &[&str] =
-    &["node/close.sh", "node/permissions.sh", "node/marked.sh", "env/common.sh", "env/change.sh", "env/create.sh"];
-const LIST: &[&str] = &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/list.sh"];
+    &["node/close.sh", "node/permissions.sh", "node/marked.sh", "env/common.sh", "env/activate.sh", "env/change.sh", "env/create.sh"];
+const LIST: &[&str] = &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/activate.sh", "env/list.sh"];
 const REMOVE: &[&str] =
     &["node/close.sh", "node/permissions.sh", "node/marked.sh", "env/common.sh", "env/change.sh", "env/remove.sh"];
 
