@@ -163,7 +163,7 @@ class Variables(unittest.TestCase):
     def test_a_node_runs_the_lines_of_activate_and_keeps_what_is_its_own(self):
         with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as directory:
             lines = """export X=$NODE-1 Y='a
-b'; unset GONE; export PATH=/venv:$PATH; echo noise
+b'; unset GONE; export PATH=${VENV:-/venv}:$PATH; echo noise
 [ -z "$FAIL" ] || { echo 'hvdctl: activate: it' >&2; exit 78; }
 exec sh "$HVDCTL_PLACE/begin"
 """
@@ -177,6 +177,10 @@ exec sh "$HVDCTL_PLACE/begin"
             self.assertFalse({"GONE", "SSH_CONNECTION"} & set(found))
             with self.assertRaisesRegex(RuntimeError, "hvdctl: activate: it"):
                 variables.activate(place, dict(base, FAIL="1"), directory)
+            # a virtualenv whose Python is on the first node
+            os.symlink("/nowhere/python3.12", os.path.join(place, "python3"))
+            with self.assertRaisesRegex(RuntimeError, "%s/python3, the first python3 in PATH, leads to /nowhere" % place):
+                variables.activate(place, dict(base, VENV=place), directory)
 
     def test_a_rank_has_its_nodes_variables_whatever_started_it(self):
         first = {"X": "n1", "PATH": "/n1:/bin", "GONE": "1", "SAME": "1"}

@@ -63,7 +63,8 @@ def name_signals():
 
         async def send(self, *arguments, **options):
             # an interrupt ends no kernel
-            self.hvdctl_asked = name != "send_signal" or arguments[:1] != (signal.SIGINT,)
+            if name != "send_signal" or arguments[:1] != (signal.SIGINT,):
+                self.hvdctl_asked = self.process
             return await method(self, *arguments, **options)
 
         setattr(LocalProvisioner, name, send)
@@ -71,9 +72,9 @@ def name_signals():
     async def watch(self):
         process, code = self.process, await poll(self)
         is_new = process is not None and process is not getattr(self, "hvdctl_ended", None)
-        if code is not None and code < 0 and is_new:
+        if code is not None and code < 0 and code != -signal.SIGINT and is_new:
             self.hvdctl_ended = process
-            if not getattr(self, "hvdctl_asked", False):
+            if getattr(self, "hvdctl_asked", None) is not process:
                 memory = "; the machine or the container may have run out of memory" if code == -signal.SIGKILL else ""
                 say("a kernel was ended by %s%s" % (signal.Signals(-code).name, memory))
         return code
