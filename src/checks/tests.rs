@@ -338,12 +338,10 @@ fn another_python_of_ranks() {
     let later = "3.12.1 of /home/ana/v (/opt/python3.12)";
     with(&[own, own], &[]).finds(&[]);
     // the last one is a worker of an earlier version
-    with(&[system, own], &[]).finds(&[&format!(
-        "warning versions gpu02: the Python of ranks differs: gpu[01,03] {own} · gpu02 {system}"
-    )]);
-    with(&[own, later], &[]).finds(&[&format!(
-        "warning versions gpu03: the Python of ranks differs: gpu[01-02] {own} · gpu03 {later}"
-    )]);
+    with(&[system, own], &[])
+        .finds(&[&format!("warning versions gpu02: the Python of ranks differs: gpu[01,03] {own} · gpu02 {system}")]);
+    with(&[own, later], &[])
+        .finds(&[&format!("warning versions gpu03: the Python of ranks differs: gpu[01-02] {own} · gpu03 {later}")]);
     // this worker will be replaced
     assert!(!with(&[system, own], &["source v"]).found().iter().any(|found| found.contains("Python")));
 }

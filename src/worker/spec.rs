@@ -21,15 +21,13 @@ pub const START: &str = environment_script!("worker/start.sh").trim_ascii_end();
 
 /// Becomes the sshd of a worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's
 /// path and options: where ranks record their states, and two limits in seconds.
-const START_FOR_JOB: &str =
-    environment_script!("worker/idle.sh", "worker/start.sh");
+const START_FOR_JOB: &str = environment_script!("worker/idle.sh", "worker/start.sh");
 
 /// Becomes the sshd of a worker that is a process of the login. Arguments: sshd's options.
 const START_AS_LOGIN: &str = environment_script!("worker/login.sh").trim_ascii_end();
 
 /// [`START_FOR_JOB`] for a worker that is a process of the login; takes no path of sshd.
-const START_AS_LOGIN_FOR_JOB: &str =
-    environment_script!("worker/idle.sh", "worker/login.sh");
+const START_AS_LOGIN_FOR_JOB: &str = environment_script!("worker/idle.sh", "worker/login.sh");
 
 impl ContainerSpec {
     /// Returns a container for ranks: with GPUs and the cluster's keys.

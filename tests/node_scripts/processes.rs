@@ -225,7 +225,10 @@ fn outside_of_ranks(script: &str) -> String {
 #[test]
 fn sshd_has_nothing_of_the_environment_of_ranks_and_its_sessions_have_all() {
     let machine = Machine::new(&[("lib/libcrypto.so.3", "none"), ("lib/libz.so.1", "none")]);
-    machine.stub("sshd", &format!("env >'{0}.new'; mv '{0}.new' '{0}'; exec sleep 300", machine.path("of-sshd").display()));
+    machine.stub(
+        "sshd",
+        &format!("env >'{0}.new'; mv '{0}.new' '{0}'; exec sleep 300", machine.path("of-sshd").display()),
+    );
     let activate = format!(
         "export PATH='{}':$PATH LD_LIBRARY_PATH='{}' LD_PRELOAD=/nowhere.so OPENSSL_CONF=/nowhere SSH_AUTH_SOCK=/nowhere
         export PYTHONPATH=/nowhere VALUE='it'\\''s $x'",
