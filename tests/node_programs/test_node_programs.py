@@ -1108,6 +1108,40 @@ class LauncherEnvironment(unittest.TestCase):
         self.assertEqual(names, {"PATH", "HVDCTL_LAUNCH_MARK"})
 
 
+class Isolated(unittest.TestCase):
+    """Programs in a Python that looks neither for modules next to them nor at the environment."""
+
+    def test_they_find_their_modules_and_those_of_python(self):
+        shutil.copy(os.path.join(SCRIPTS, "notebook", "notebook.py"), JOB)
+        shutil.copy(os.path.join(SCRIPTS, "node", "tunnel.py"), JOB)
+        with tempfile.TemporaryDirectory() as of_user:
+            for module in ("files", "resource", "json", "environment"):
+                with open(os.path.join(of_user, module + ".py"), "w") as file:
+                    file.write("raise SystemExit('%s of the user')" % module)
+            env = dict(os.environ, PYTHONPATH=of_user, PYTHONHOME="/nowhere")
+            for program in ("rank_supervisor", "job_supervisor", "node_launcher", "reap", "allocation", "queue_wait",
+                            "notebook"):
+                loads = "import runpy; runpy.run_path(%r, run_name='loaded')" % os.path.join(JOB, program + ".py")
+                done = subprocess.run([sys.executable, "-I", "-c", loads], env=env, cwd=of_user,
+                                      stderr=subprocess.PIPE)
+                self.assertEqual((done.returncode, done.stderr), (0, b""), program)
+
+    def test_the_environment_of_ranks_is_restored(self):
+        with open(os.path.join(JOB, "shows.py"), "w") as file:
+            file.write("import os, sys; sys.path.insert(0, %r); import environment; print(sorted(os.environ.items()), "
+                       "sys.flags.isolated, sys.flags.utf8_mode)" % JOB)
+        self.addCleanup(os.remove, os.path.join(JOB, "shows.py"))
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+        for env in ({}, {"OPENSSL_CONF": "it's $x\n`y`", "GCONV_PATH": ""}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"},
+                    {"PYTHONPATH": "/nowhere", "PYTHONHOME": "/nowhere", "LOCPATH": "a b"}):
+            env = dict(env, PATH=path, PWD=JOB)
+            done = subprocess.run(["sh", os.path.join(JOB, "hvdctl-python"), os.path.join(JOB, "shows.py")], env=env,
+                                  cwd=JOB, stdout=subprocess.PIPE, check=True)
+            # shells set these themselves
+            shown = re.sub(r"\('(_|SHLVL|OLDPWD)', '[^']*'\)(, )?", "", done.stdout.decode()).replace(", ]", "]")
+            self.assertEqual(shown.strip(), "%s 1 1" % sorted(env.items()))
+
+
 class Kernels(unittest.TestCase):
     """The kernels of a notebook, with stand-ins for Jupyter's modules."""
     MODULES = {
