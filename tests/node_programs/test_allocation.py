@@ -179,7 +179,8 @@ exec sh "$HVDCTL_PLACE/begin"
                 variables.activate(place, dict(base, FAIL="1"), directory)
             # a virtualenv whose Python is on the first node
             os.symlink("/nowhere/python3.12", os.path.join(place, "python3"))
-            with self.assertRaisesRegex(RuntimeError, "%s/python3, the first python3 in PATH, leads to /nowhere" % place):
+            leads = "%s/python3, the first python3 in PATH, leads to /nowhere" % place
+            with self.assertRaisesRegex(RuntimeError, leads):
                 variables.activate(place, dict(base, VENV=place), directory)
 
     def test_a_rank_has_its_nodes_variables_whatever_started_it(self):

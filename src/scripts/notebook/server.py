@@ -1,7 +1,7 @@
-"""JupyterLab. Its kernel `python3` is this Python, which is that of the ranks, whatever the image has registered, and
-a kernel that is killed is named. It takes another token at SIGUSR2: that of the file `token` in its private directory. Every earlier
-one, and the cookies that it gave, are refused from then on. `notebook.py` starts this; arguments are those of
-JupyterLab."""
+"""JupyterLab. Its kernel `python3` is this Python, which is that of the ranks, whatever the image has registered, and a
+kernel that is killed is named. It takes another token at SIGUSR2: that of the file `token` in its private directory.
+Every earlier one, and the cookies that it gave, are refused from then on. `notebook.py` starts this; arguments are
+those of JupyterLab."""
 import json
 import os
 import runpy
@@ -30,9 +30,8 @@ def say(text):
 
 
 def register_kernel(private):
-    """Registers this Python as the kernel `python3`, before any other of that name, and says so if there is one. Jupyter
-    also calls it `python3` where a kernel is named `python3` that the image or the user has registered for another
-    Python (jupyter_client/kernelspec.py, `ensure_native_kernel`)."""
+    """Registers this Python as the kernel `python3`, and says so if the image or the user has registered another one,
+    which Jupyter would run (jupyter_client/kernelspec.py, `ensure_native_kernel`)."""
     try:
         from ipykernel.kernelspec import get_kernel_dict
         from jupyter_client.kernelspec import KernelSpecManager

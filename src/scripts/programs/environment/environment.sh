@@ -2,11 +2,11 @@
 # virtualenv sets these variables for the programs of ranks, and any other program would get the same libraries, files and settings.
 #
 # Those with which glibc does not trust a user (sysdeps/generic/unsecvars.h), and OpenSSL's.
-of_libraries='LD_LIBRARY_PATH LD_PRELOAD LD_AUDIT LD_ASSUME_KERNEL LD_BIND_NOT LD_BIND_NOW LD_DEBUG LD_DEBUG_OUTPUT LD_DYNAMIC_WEAK
-  LD_HWCAP_MASK LD_ORIGIN_PATH LD_PROFILE LD_PROFILE_OUTPUT LD_SHOW_AUXV LD_USE_LOAD_BIAS LD_VERBOSE LD_WARN GLIBC_TUNABLES GCONV_PATH
-  GETCONF_DIR HOSTALIASES LOCALDOMAIN LOCPATH NIS_PATH NLSPATH RESOLV_HOST_CONF RES_OPTIONS MALLOC_ARENA_MAX MALLOC_ARENA_TEST
-  MALLOC_CHECK_ MALLOC_MMAP_MAX_ MALLOC_MMAP_THRESHOLD_ MALLOC_PERTURB_ MALLOC_TOP_PAD_ MALLOC_TRACE MALLOC_TRIM_THRESHOLD_
-  OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES'
+of_libraries="LD_LIBRARY_PATH LD_PRELOAD LD_AUDIT LD_ASSUME_KERNEL LD_BIND_NOT LD_BIND_NOW LD_DEBUG LD_DEBUG_OUTPUT LD_DYNAMIC_WEAK \
+  LD_HWCAP_MASK LD_ORIGIN_PATH LD_PROFILE LD_PROFILE_OUTPUT LD_SHOW_AUXV LD_USE_LOAD_BIAS LD_VERBOSE LD_WARN GLIBC_TUNABLES GCONV_PATH \
+  GETCONF_DIR HOSTALIASES LOCALDOMAIN LOCPATH NIS_PATH NLSPATH RESOLV_HOST_CONF RES_OPTIONS MALLOC_ARENA_MAX MALLOC_ARENA_TEST \
+  MALLOC_CHECK_ MALLOC_MMAP_MAX_ MALLOC_MMAP_THRESHOLD_ MALLOC_PERTURB_ MALLOC_TOP_PAD_ MALLOC_TRACE MALLOC_TRIM_THRESHOLD_ \
+  OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES"
 # sets them aside as HVDCTL_RANKS_NAME, from which environment.py and give_back restore them; fails if there are none
 set_aside() {
   aside=
@@ -16,7 +16,8 @@ set_aside() {
   [ -n "$aside" ]
 }
 # a line of sh, as another node may run it
-give_back="for name in $(echo $of_libraries); do"'
+# shellcheck disable=SC2016 # expanded where it runs
+give_back="for name in $of_libraries; do"'
   eval "[ -z \"\${HVDCTL_RANKS_$name+x}\" ] || { export $name=\"\$HVDCTL_RANKS_$name\"; unset HVDCTL_RANKS_$name; }"
 done'
 # sets them aside, unless a program needs them to start, as one of a module may
