@@ -231,7 +231,8 @@ fn sshd_has_nothing_of_the_environment_of_ranks_and_its_sessions_have_all() {
     );
     let activate = format!(
         "export PATH='{}':$PATH LD_LIBRARY_PATH='{}' LD_PRELOAD=/nowhere.so OPENSSL_CONF=/nowhere SSH_AUTH_SOCK=/nowhere
-        export PYTHONPATH=/nowhere VALUE='it'\\''s $x'",
+        export PYTHONPATH=/nowhere VALUE='it'\\''s $x'
+        export directory=1 name=2 sshd=3",
         machine.path("tools").display(),
         machine.path("lib").display()
     );
@@ -248,10 +249,13 @@ fn sshd_has_nothing_of_the_environment_of_ranks_and_its_sessions_have_all() {
     assert!(others.is_empty(), "{others:?}");
     let session = Command::new("sh")
         .arg(machine.path("run/w/session"))
-        .env("SSH_ORIGINAL_COMMAND", "echo \"$LD_LIBRARY_PATH $LD_PRELOAD $OPENSSL_CONF $PYTHONPATH $VALUE\"; env")
+        .env(
+            "SSH_ORIGINAL_COMMAND",
+            "echo \"$LD_LIBRARY_PATH $LD_PRELOAD $OPENSSL_CONF $PYTHONPATH $VALUE $directory$name$sshd\"; env",
+        )
         .output();
     let said = String::from_utf8(session.unwrap().stdout).unwrap();
-    let wanted = format!("{} /nowhere.so /nowhere /nowhere it's $x\n", machine.path("lib").display());
+    let wanted = format!("{} /nowhere.so /nowhere /nowhere it's $x 123\n", machine.path("lib").display());
     assert!(said.starts_with(&wanted) && !said.contains("HVDCTL_RANKS_"), "{said}");
     machine.prints(END, &which(&machine, "w"));
 }

@@ -458,12 +458,12 @@ fn a_step_has_the_libraries_of_ranks_and_srun_has_them_only_if_it_needs_them() {
         machine.stub("srun", &format!("{needs} || exit 127; [ \"$1\" != --version ] || exit 0; {starts}"));
         let ran = Command::new("sh")
             .arg(machine.path("job/ssh"))
-            .args(["10.0.0.2", "echo \"$LD_LIBRARY_PATH, $OPENSSL_CONF\"; env"])
+            .args(["10.0.0.2", "echo \"$LD_LIBRARY_PATH, $OPENSSL_CONF, $node$name\"; env"])
             .env("PATH", &path)
-            .envs([("LD_LIBRARY_PATH", "/opt/slurm/li b"), ("OPENSSL_CONF", "it's")])
+            .envs([("LD_LIBRARY_PATH", "/opt/slurm/li b"), ("OPENSSL_CONF", "it's"), ("node", "1"), ("name", "2")])
             .output();
         let said = String::from_utf8(ran.unwrap().stdout).unwrap();
-        let wanted = format!("srun has {has}\n/opt/slurm/li b, it's\n");
+        let wanted = format!("srun has {has}\n/opt/slurm/li b, it's, 12\n");
         assert!(said.starts_with(&wanted) && !said.contains("HVDCTL_RANKS_"), "{needs}: {said}");
     }
 }

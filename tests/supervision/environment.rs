@@ -110,6 +110,10 @@ const OF_RANKS: &[(&str, &str)] = &[
     ("SSH_ASKPASS_REQUIRE", "force"),
     ("OPENSSL_CONF", "/nowhere"),
     ("OPENSSL_MODULES", "/nowhere"),
+    // names that a script may use itself
+    ("name", "1"),
+    ("aside", "2"),
+    ("here", "3"),
     ("VALUE", "it's $HOME; `id` \"x\" \\\\"),
 ];
 

@@ -32,6 +32,7 @@ done
 echo "sshd: not found; install OpenSSH's server on the node" >&2
 exit 1
 END
+# shellcheck disable=SC2016 # expanded where it runs
 printf '%s\n' ': >"$HVDCTL_PLACE/begun"' "$find_python" '. "$HVDCTL_PLACE/end"' >"$directory/begin" || exit
 shell=bash
 command -v bash >/dev/null || shell='sh'

@@ -1,4 +1,4 @@
-"""Where a job's files are, and how its programs are started. On a node of its own disk programs and files are in the job's directory;
+"""Where a job's files are, and how its programs are started. On a node of its own disk all are in the job's directory;
 nodes that Slurm has allocated share that, and each but the first has its own record and log in a directory of it
 (allocation.py)."""
 import os

@@ -1,7 +1,7 @@
 # The remote shell of a job that runs in an allocation of Slurm, in the place of ssh.sh: starts a command on a node of the allocation as a
 # step of its job, as `ssh [OPTION…] ADDRESS COMMAND…` would. allocation.py has written which node has which address.
-here=${0%/*}
-address=
+hvdctl_here=${0%/*}
+hvdctl_address=
 while [ $# -gt 0 ]; do
   case $1 in
   # a connection that others use: each of them is a step of its own
@@ -10,26 +10,26 @@ while [ $# -gt 0 ]; do
   -[bcDEeFIiJLlmOopQRSWw]) shift ;;
   -*) ;;
   *)
-    [ -z "$address" ] || break
-    address=$1
+    [ -z "$hvdctl_address" ] || break
+    hvdctl_address=$1
     ;;
   esac
   shift
 done
-while read -r one name resources; do
-  [ "$one" != "$address" ] || node=$name gres=$resources
-done <"$here/addresses"
-if [ -z "${node:-}" ]; then
-  echo "hvdctl: no node of the allocation has the address $address" >&2
+while read -r hvdctl_one hvdctl_name hvdctl_resources; do
+  [ "$hvdctl_one" != "$hvdctl_address" ] || hvdctl_node=$hvdctl_name hvdctl_gres=$hvdctl_resources
+done <"$hvdctl_here/addresses"
+if [ -z "${hvdctl_node:-}" ]; then
+  echo "hvdctl: no node of the allocation has the address $hvdctl_address" >&2
   exit 255
 fi
 # until 22.05, --overlap shares only CPUs (Slurm's RELEASE_NOTES): what asks for GPUs waits until the ranks have ended that have them, and
 # what ends ranks, or only looks whether the node answers, needs none
-case $* in 'sh '*/reap.py* | true) gres=none ;; esac
+case $* in 'sh '*/reap.py* | true) hvdctl_gres=none ;; esac
 # what the job as a whole asked for is not for a step of one process
-for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
-  case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
+for hvdctl_variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
+  case $hvdctl_variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$hvdctl_variable" ;; esac
 done
 set_aside_unless_needed srun --version
-exec srun --job-name="hvdctl.${here##*/}" --nodes=1 --ntasks=1 --nodelist="$node" ${gres:+"--gres=$gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
-  sh -c "$give_back; trap '' USR1 USR2; HVDCTL_NODE=$node; export HVDCTL_NODE; $*"
+exec srun --job-name="hvdctl.${hvdctl_here##*/}" --nodes=1 --ntasks=1 --nodelist="$hvdctl_node" ${hvdctl_gres:+"--gres=$hvdctl_gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
+  sh -c "$hvdctl_give_back; trap '' USR1 USR2; HVDCTL_NODE=$hvdctl_node; export HVDCTL_NODE; $*"

@@ -89,7 +89,7 @@ def activate(place, env, directory):
     given = os.path.join(place, "environment.given")
     env = {name: value for name, value in env.items() if name not in OF_LOGIN}
     env.update(HVDCTL_GIVEN=given, HVDCTL_PLACE=directory)
-    shell = 'shell=bash; command -v bash >/dev/null || shell=sh; . "$HVDCTL_GIVEN"; exec "$shell" -l "$0"'
+    shell = '. "$HVDCTL_GIVEN"; command -v bash >/dev/null || exec sh -l "$0"; exec bash -l "$0"'
     ran = subprocess.run(["sh", "-c", shell, os.path.join(place, "activate")], env=env, stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if ran.returncode:
