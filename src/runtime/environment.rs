@@ -5,8 +5,8 @@
 macro_rules! environment_script {
     ($($part:literal),+) => {
         concat!(
-            include_str!("../scripts/programs/environment/environment.sh"),
-            $(include_str!(concat!("../scripts/", $part))),+
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/programs/environment/environment.sh")),
+            $(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/", $part))),+
         )
     };
 }
