@@ -7,6 +7,7 @@ mod jobs;
 mod nodes;
 pub mod place;
 pub mod preflight;
+mod python;
 #[cfg(test)]
 mod tests;
 pub mod verify;

@@ -3,7 +3,7 @@
 //! themselves.
 
 use super::Severity::{Error, Note, Warning};
-use super::{Check, Finding, NodeView, fold};
+use super::{Check, Finding, NodeView, fold, python};
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
 use crate::inventory::{Gpus, Inventory, Node};
@@ -91,6 +91,7 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
         found.extend(views.iter().filter_map(|view| second_address(view)));
         found.extend(addresses(views));
         found.extend(images(inventory, views));
+        found.extend(python::differs(inventory, views));
     }
     found
 }

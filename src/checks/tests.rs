@@ -324,6 +324,29 @@ fn versions_that_differ() {
 }
 
 #[test]
+fn another_python_of_ranks() {
+    let own = "3.11.2 of /home/ana/v (/usr/bin/python3.11)";
+    let with = |others: &[&str], activate: &[&str]| {
+        Clinic::with(4, |c| {
+            for (sick, python) in c.nodes.iter_mut().zip([&own].into_iter().chain(others)) {
+                sick.containers[0].labels.insert("hvdctl.python".into(), (*python).to_owned());
+            }
+            c.nodes[1].node.container.activate = activate.iter().map(|&line| line.to_owned()).collect();
+        })
+    };
+    let system = "3.11.2 of /usr (/usr/bin/python3.11)";
+    let later = "3.12.1 of /home/ana/v (/opt/python3.12)";
+    with(&[own, own], &[]).finds(&[]);
+    // the last one is a worker of an earlier version
+    with(&[system, own], &[])
+        .finds(&[&format!("warning versions gpu02: the Python of ranks differs: gpu[01,03] {own} · gpu02 {system}")]);
+    with(&[own, later], &[])
+        .finds(&[&format!("warning versions gpu03: the Python of ranks differs: gpu[01-02] {own} · gpu03 {later}")]);
+    // this worker will be replaced
+    assert!(!with(&[system, own], &["source v"]).found().iter().any(|found| found.contains("Python")));
+}
+
+#[test]
 fn launchers_and_frameworks_of_the_image() {
     let all =
         "launchers torchrun (PyTorch 2.1.0), mpirun (Open MPI 4.1.4), env\ntorch 2.1.0\njax 0.4.30\nmpi4py 3.1.4\n";

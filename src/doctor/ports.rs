@@ -97,7 +97,7 @@ impl PortProbe {
     /// # Errors
     /// The reason why the node cannot listen.
     async fn start(inventory: &Inventory, node: &NodeState, request: &str) -> Result<PortProbe, String> {
-        let (operation, argv) = ("test ports", ["python3", "-c", PORTS]);
+        let (operation, argv) = ("test ports", ["python3", "-I", "-c", PORTS]);
         let process = match node.worker(inventory) {
             Some((runtime, id)) => runtime.exec(id, &argv, operation).await,
             None => node.member.transport.spawn(RunAs::Root, &argv, operation).await,

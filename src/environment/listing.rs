@@ -3,6 +3,7 @@
 use super::EnvPlace;
 use super::probe::MadeEnv;
 use crate::error::NodeError;
+use crate::inventory::Node;
 use crate::transport::node::{Script, Transport};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +11,7 @@ const LIST: &str = concat!(
     include_str!("../scripts/node/close.sh"),
     include_str!("../scripts/node/permissions.sh"),
     include_str!("../scripts/env/common.sh"),
+    include_str!("../scripts/env/activate.sh"),
     include_str!("../scripts/env/list.sh")
 );
 
@@ -33,8 +35,9 @@ pub type NodeEnvs = (String, Vec<ListedEnv>);
 ///
 /// # Errors
 /// If the node does not answer.
-pub async fn list(place: &EnvPlace, transport: &Transport) -> Result<Vec<ListedEnv>, NodeError> {
+pub async fn list(place: &EnvPlace, node: &Node, transport: &Transport) -> Result<Vec<ListedEnv>, NodeError> {
     let script = Script::new(LIST).with("state_dir", &place.state_dir);
+    let script = script.with("activate", &place.activation_before(node));
     let listed = transport.script_as_login(&script, "list the virtualenvs").await?;
     Ok(parse(&String::from_utf8_lossy(&listed)))
 }

@@ -38,6 +38,7 @@ const CREATE: &str = concat!(
     include_str!("../scripts/node/permissions.sh"),
     include_str!("../scripts/node/marked.sh"),
     include_str!("../scripts/env/common.sh"),
+    include_str!("../scripts/env/activate.sh"),
     include_str!("../scripts/env/change.sh"),
     include_str!("../scripts/env/create.sh")
 );
@@ -56,6 +57,7 @@ const SHOWN_LINES: usize = 10;
 const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// The virtualenv of a command, as all nodes are to have it.
+#[derive(Clone, Copy)]
 pub struct EnvRequest<'a> {
     /// Its place on the nodes.
     pub place: &'a EnvPlace,
@@ -184,6 +186,7 @@ impl EnvRequest<'_> {
         Script::new(CREATE)
             .with("state_dir", &self.place.state_dir)
             .with("name", self.name)
+            .with("activate", &self.place.activation_before(node))
             .with("hash", self.hash)
             .with("source", &self.source.origin.replace('\n', "?"))
             .with("install", &install.whole())

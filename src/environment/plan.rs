@@ -92,16 +92,23 @@ fn is_too_old(version: &str) -> bool {
     (parts.next().unwrap_or_default(), parts.next().unwrap_or_default()) < OLDEST_PYTHON
 }
 
-/// Checks that all nodes would have the same version of Python. `nodes`: each with its version.
+/// Returns the versions of Python that nodes have, if they differ. `nodes`: each with its version.
+pub fn differing_pythons(nodes: &[(&str, &str)]) -> Option<String> {
+    let by_version = nodeset::alike(nodes.iter().map(|(node, version)| (minor_version(version), *node)));
+    let versions: Vec<String> =
+        by_version.iter().map(|(version, nodes)| format!("{version} on {}", nodeset::fold(nodes))).collect();
+    (versions.len() > 1).then(|| versions.join(", "))
+}
+
+/// Checks that all nodes would have the same version of Python. `nodes`: each with its version. Returns the version that
+/// uv installs where there is none yet, if a node has one.
 ///
 /// # Errors
 /// If they would not: ranks exchange pickled objects, and wheels are for one version.
-pub fn check_pythons(nodes: &[(&str, &str)]) -> Result<(), Error> {
-    let by_version = nodeset::alike(nodes.iter().map(|(node, version)| (minor_version(version), *node)));
-    let [(first, _), _, ..] = by_version.as_slice() else { return Ok(()) };
-    let versions: Vec<String> =
-        by_version.iter().map(|(version, nodes)| format!("{version} on {}", nodeset::fold(nodes))).collect();
-    let message = format!("the nodes would have different versions of Python: {}", versions.join(", "));
+pub fn check_pythons<'a>(nodes: &[(&str, &'a str)]) -> Result<Option<&'a str>, Error> {
+    let first = nodes.first().map(|(_, version)| minor_version(version));
+    let Some((versions, first)) = differing_pythons(nodes).zip(first) else { return Ok(first) };
+    let message = format!("the nodes would have different versions of Python: {versions}");
     Err(Error::check(
         format!("{message}\nnothing was changed"),
         format!("name one that all have, e.g. --python {first}, or load the same one with `activate` in the inventory"),
@@ -185,8 +192,8 @@ mod tests {
 
     #[test]
     fn nodes_with_different_versions_of_python_get_nothing() {
-        assert!(check_pythons(&[("n1", "3.11.2"), ("n2", "3.11.9")]).is_ok());
-        assert!(check_pythons(&[]).is_ok());
+        assert_eq!(check_pythons(&[("n1", "3.11.2"), ("n2", "3.11.9")]).unwrap(), Some("3.11"));
+        assert_eq!(check_pythons(&[]).unwrap(), None);
         let said = check_pythons(&[("n1", "3.11.2"), ("n2", "3.12.1"), ("n3", "3.11.4")]).unwrap_err().to_string();
         assert!(
             said.starts_with("the nodes would have different versions of Python: 3.11 on n[1,3], 3.12 on n2\n"),

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::inventory::{Controller, LauncherName};
 use crate::launch::open_mpi::time_to_end;
 use crate::text::quote;
+use crate::worker::spec::START;
 use serde::Serialize;
 
 /// The path at which the operator mounts the list of workers.
@@ -25,8 +26,6 @@ const LAUNCH: &str = "printf '%s\\n' 'IdentityFile /root/.ssh/id_rsa' 'StrictHos
 /// The shell stays the first process: with sshd in its place the kernel would end all ranks, which so have the grace
 /// period of the pod. `START` is [`START`].
 const WORK: &str = include_str!("../scripts/export/worker.sh");
-/// Becomes a worker's sshd, whose sessions have the image's environment.
-const START: &str = include_str!("../scripts/worker/start.sh");
 
 /// The port of sshd in a pod, which has a network of its own.
 const SSH: u16 = 22;

@@ -181,7 +181,7 @@ pub struct KeptRanks {
 
 impl LaunchRequest<'_> {
     /// Returns the command with which every rank is started.
-    fn rank_command(&self) -> [Argument; 2] {
+    fn rank_command(&self) -> [Argument; 3] {
         programs::command(self.job_dir, self.rank_program).map(Argument::from)
     }
 }

@@ -1,5 +1,7 @@
 //! The programs that supervise a job on its nodes. They are stored in the job's directory.
 
+use crate::runtime::environment::environment_script;
+
 /// The main process of `hmaster`.
 pub const JOB_SUPERVISOR: &str = "job_supervisor.py";
 /// The program that the launcher starts as every rank.
@@ -17,14 +19,20 @@ pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 pub const ALLOCATION: &str = "allocation.py";
 /// The program that waits for the turn of a job in the cluster's queue, and then becomes [`JOB_SUPERVISOR`].
 pub const QUEUE_WAIT: &str = "queue_wait.py";
+/// The script that becomes a program of Python in a job's directory, isolated from the environment of ranks.
+const PYTHON: &str = "hvdctl-python";
 /// The program by which the launcher and the job supervisor reach the other nodes.
 const REMOTE_SHELL: &str = "ssh";
+/// Its text, for containers of a shell, too.
+pub const SSH: &str = concat!("#!/bin/sh\n", environment_script!("programs/ssh.sh"));
 /// `REMOTE_SHELL` in an allocation of Slurm: mode, name and text.
 pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
-    (0o755, REMOTE_SHELL, include_str!("../scripts/programs/slurm/srun.sh"));
+    (0o755, REMOTE_SHELL, concat!("#!/bin/sh\n", environment_script!("programs/slurm/srun.sh")));
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 17] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 19] = [
+    (0o644, PYTHON, environment_script!("programs/environment/python.sh")),
+    (0o644, "environment.py", include_str!("../scripts/programs/environment/environment.py")),
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
     (0o644, "rank_state.py", include_str!("../scripts/programs/supervisor/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
@@ -41,7 +49,7 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 17] = [
     (0o644, "outside.py", include_str!("../scripts/programs/outside.py")),
     (0o644, "variables.py", include_str!("../scripts/programs/slurm/variables.py")),
     (0o644, "node_launcher.py", include_str!("../scripts/programs/node_launcher.py")),
-    (0o755, REMOTE_SHELL, include_str!("../scripts/programs/ssh.sh")),
+    (0o755, REMOTE_SHELL, SSH),
 ];
 
 /// On the node of the launcher.
@@ -65,6 +73,6 @@ pub const ON_FIRST_NODE: [(u32, &str, &str); 16] = [
 ];
 
 /// Returns the command that starts one of them.
-pub fn command(job_dir: &str, program: &str) -> [String; 2] {
-    ["python3".to_owned(), format!("{job_dir}/{program}")]
+pub fn command(job_dir: &str, program: &str) -> [String; 3] {
+    ["sh".to_owned(), format!("{job_dir}/{PYTHON}"), format!("{job_dir}/{program}")]
 }

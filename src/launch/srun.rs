@@ -25,8 +25,7 @@ const RANK_NODES: &str = "rank_nodes";
 
 /// The ranks are where the job's record says. hvdctl ends the others when one has failed, and binds none.
 fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
-    let [python, supervisor] = request.rank_command();
-    vec![
+    let arguments = vec![
         "srun".into(),
         "--ntasks".into(),
         Argument::Ranks {},
@@ -43,7 +42,6 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--unbuffered".into(),
         "--export".into(),
         "ALL".into(),
-        python,
-        supervisor,
-    ]
+    ];
+    arguments.into_iter().chain(request.rank_command()).collect()
 }

@@ -61,14 +61,14 @@ fn the_vector_is_exact() {
         horovodrun(Controller::Mpi, &REQUEST),
         "horovodrun --mpi -np 3 -H 10.0.0.1:2,10.0.0.2:1 -p 12345 --network-interfaces eth0 --disable-cache \
          --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 1800 \
-         python3 /opt/horovod/jobs/j1/rank_supervisor.py"
+         sh /opt/horovod/jobs/j1/hvdctl-python /opt/horovod/jobs/j1/rank_supervisor.py"
     );
     let patient = LaunchRequest { stall_timeout: Duration::ZERO, hosts: &HOSTS[..1], ..REQUEST };
     assert_eq!(
         horovodrun(Controller::Gloo, &patient),
         "horovodrun --gloo -np 2 -H 10.0.0.1:2 -p 12345 --network-interfaces lo --disable-cache \
          --start-timeout 30 --stall-check-warning-time-seconds 60 --stall-check-shutdown-time-seconds 0 \
-         python3 /opt/horovod/jobs/j1/rank_supervisor.py"
+         sh /opt/horovod/jobs/j1/hvdctl-python /opt/horovod/jobs/j1/rank_supervisor.py"
     );
 }
 
@@ -82,7 +82,7 @@ fn horovodrun_can_keep_the_ranks_of_an_elastic_job() {
         "python3|/a b/j1/elastic_driver.py|--gloo|--min-np|1|--max-np|4|--host-discovery-script|cat \
          '/a b/j1/available_hosts'|--elastic-timeout|660|--blacklist-cooldown-range|5|300|--reset-limit|7|-np|3|-p|12345|\
          --network-interfaces|eth0|--disable-cache|--start-timeout|30|--stall-check-warning-time-seconds|60|\
-         --stall-check-shutdown-time-seconds|1800|python3|/a b/j1/rank_supervisor.py"
+         --stall-check-shutdown-time-seconds|1800|sh|/a b/j1/hvdctl-python|/a b/j1/rank_supervisor.py"
     );
     let keeping: Vec<&str> = launchers().iter().filter(|l| l.keeps_ranks).map(|l| l.program).collect();
     assert_eq!(keeping, ["horovodrun"]);
@@ -92,7 +92,7 @@ fn horovodrun_can_keep_the_ranks_of_an_elastic_job() {
 fn every_node_has_an_agent_of_torchrun() {
     let all = commands(LauncherName::Torchrun, Controller::Gloo, &REQUEST);
     let lines: Vec<String> = all.iter().map(|command| command.argv.join(" ")).collect();
-    let end = "--master_addr 10.0.0.1 --master_port 29500 --max_restarts 0 --no_python python3 \
+    let end = "--master_addr 10.0.0.1 --master_port 29500 --max_restarts 0 --no_python sh \
                /opt/horovod/jobs/j1/rank_supervisor.py";
     assert_eq!(
         lines,

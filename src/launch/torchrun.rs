@@ -32,8 +32,7 @@ pub(super) const INTERFACE_VARIABLES: &[&str] = &["GLOO_SOCKET_IFNAME", "NCCL_SO
 const READS: &[&str] = &["PET_", "TORCH_", "TORCHELASTIC_", "USE_LIBUV", "LOGLEVEL"];
 
 fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
-    let [python, supervisor] = request.rank_command();
-    vec![
+    let arguments = vec![
         "torchrun".into(),
         "--nnodes".into(),
         Argument::Nodes {},
@@ -48,7 +47,6 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--max_restarts".into(),
         "0".into(),
         "--no_python".into(),
-        python,
-        supervisor,
-    ]
+    ];
+    arguments.into_iter().chain(request.rank_command()).collect()
 }

@@ -10,6 +10,7 @@ pub mod batch;
 pub mod container;
 pub mod credentials;
 mod docker;
+pub mod environment;
 mod process;
 pub mod progress;
 pub mod spec;

@@ -35,7 +35,9 @@ const TERMINATE: &str = process_script!("process/terminate.sh");
 const WAIT: &str = process_script!("process/wait.sh");
 const OUTPUT: &str = process_script!("process/output.sh");
 const MAIN: &str = include_str!("../scripts/process/main.sh");
-const BEGIN: &str = include_str!("../scripts/process/begin.sh");
+const FIND_PYTHON: &str = include_str!("../scripts/process/find_python.sh");
+const BEGIN: &str =
+    concat!(include_str!("../scripts/process/find_python.sh"), include_str!("../scripts/process/begin.sh"));
 const ENTER: &str = include_str!("../scripts/process/enter.sh");
 const TERMINAL: &str = include_str!("../scripts/process/terminal.py");
 
@@ -78,7 +80,8 @@ impl LoginProcesses {
 
     /// Checks whether ranks can run in the environment of a process.
     pub(super) async fn check(&self, spec: &ContainerSpec) -> Result<(), NodeError> {
-        let script = self.script(CHECK).with("activate", &activate(&spec.spec.activate));
+        let script =
+            self.script(CHECK).with("activate", &activate(&spec.spec.activate)).with("find_python", FIND_PYTHON);
         let checked = self.run(&script, "set up the environment of ranks").await;
         checked
             .map(drop)

@@ -25,6 +25,8 @@ pub const LABEL_SPEC: &str = "hvdctl.spec";
 pub const LABEL_SPEC_FULL: &str = "hvdctl.spec.full";
 /// The job that the container serves.
 pub const LABEL_JOB: &str = "hvdctl.job";
+/// The Python of a process of the login since its start: `VERSION of PREFIX (PATH)` (`process/begin.sh`).
+pub const LABEL_PYTHON: &str = "hvdctl.python";
 /// The directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE).
 pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
 /// The hvdctl process that works as root in the container.

@@ -64,7 +64,7 @@ async fn of_node(plan: &JobPlan, host: &HostAssignment) -> Result<Option<NodeCor
     let set = |name: &&str| Some(format!("{name}={}", host.environment.get(*name)?.expose()));
     let set: Vec<String> = VARIABLES.iter().filter_map(set).collect();
     let (bind, ranks) = (plan.options.bind.map_or("auto".into(), |bind| bind.to_string()), host.ranks.to_string());
-    let program = ["python3", "-", &bind, &ranks];
+    let program = ["python3", "-I", "-", &bind, &ranks];
     let argv: Vec<&str> = ["env"].into_iter().chain(set.iter().map(String::as_str)).chain(program).collect();
     let operation = "read the cores of the worker";
     let output =

@@ -9,6 +9,7 @@ use crate::keys::files::{KNOWN_HOSTS, Keyring};
 use crate::keys::reachability::{AbsentNode, Matrix, TriedLogin, reason, results, targets};
 use crate::node::network;
 use crate::runtime::container::running_worker;
+use crate::runtime::environment::environment_script;
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC_FULL};
 use crate::secret::Secret;
 use crate::transport::node::{RunAs, Script};
@@ -18,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-const LOGINS: &str = include_str!("../scripts/worker/logins.sh");
+const LOGINS: &str = environment_script!("worker/logins.sh");
 
 /// At most this many logins from one node at the same time.
 const AT_ONCE: usize = 16;

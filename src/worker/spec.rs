@@ -5,6 +5,7 @@ use crate::inventory::{Cluster, Mount, Node};
 use crate::node::gpus::GpuRequest;
 use crate::node::storage::PushedData;
 use crate::paths::{AUTHORIZED_KEYS, HOST_KEY};
+use crate::runtime::environment::environment_script;
 use crate::runtime::spec::{ContainerSpec, DataMount, KEEP_ALIVE, Role};
 use crate::transport::node::Transport;
 use std::collections::BTreeMap;
@@ -16,19 +17,17 @@ use std::time::Duration;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Becomes a worker's sshd, whose sessions have the image's environment. Arguments: sshd's full path and options.
-const START: &str = include_str!("../scripts/worker/start.sh").trim_ascii_end();
+pub const START: &str = environment_script!("worker/start.sh").trim_ascii_end();
 
 /// Becomes the sshd of a worker of a single job, with a loop next to the sshd that ends it. Arguments between sshd's
 /// path and options: where ranks record their states, and two limits in seconds.
-const START_FOR_JOB: &str =
-    concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/start.sh"));
+const START_FOR_JOB: &str = environment_script!("worker/idle.sh", "worker/start.sh");
 
 /// Becomes the sshd of a worker that is a process of the login. Arguments: sshd's options.
-const START_AS_LOGIN: &str = include_str!("../scripts/worker/login.sh").trim_ascii_end();
+const START_AS_LOGIN: &str = environment_script!("worker/login.sh").trim_ascii_end();
 
 /// [`START_FOR_JOB`] for a worker that is a process of the login; takes no path of sshd.
-const START_AS_LOGIN_FOR_JOB: &str =
-    concat!(include_str!("../scripts/worker/idle.sh"), include_str!("../scripts/worker/login.sh"));
+const START_AS_LOGIN_FOR_JOB: &str = environment_script!("worker/idle.sh", "worker/login.sh");
 
 impl ContainerSpec {
     /// Returns a container for ranks: with GPUs and the cluster's keys.
@@ -274,10 +273,9 @@ mod tests {
                 [&worker.spec.command[..2], &["/usr/sbin/sshd".into()]]
             );
             assert_eq!(own.spec.command[7..], worker.spec.command[4..]);
-            assert_eq!(
-                own.spec.command[2].trim_end().strip_suffix(&worker.spec.command[2]),
-                Some(include_str!("../scripts/worker/idle.sh"))
-            );
+            let with_idle = own.spec.command[2].replace(include_str!("../scripts/worker/idle.sh"), "");
+            assert_eq!(with_idle.trim_end(), worker.spec.command[2]);
+            assert_ne!(with_idle, own.spec.command[2]);
         }
     }
 
@@ -311,7 +309,7 @@ mod tests {
         let probes = base.command.iter().position(|word| word == "ClientAliveInterval=15").unwrap();
         assert_eq!((at(probes - 1), at(probes + 1), at(probes + 2)), ("-o", "-o", "ClientAliveCountMax=3"));
         // `up` would recreate every worker if this changed
-        assert_eq!(base.hash(), "f7b07e293aad");
+        assert_eq!(base.hash(), "dac8c7b93548");
         // what concerns a job alone is no part of the cluster's worker
         cluster.worker_idle = Duration::from_secs(5);
         cluster.restart_pause = Duration::ZERO;

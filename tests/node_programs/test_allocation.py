@@ -171,7 +171,7 @@ class Variables(unittest.TestCase):
     def test_a_node_runs_the_lines_of_activate_and_keeps_what_is_its_own(self):
         with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as directory:
             lines = """export X=$NODE-1 Y='a
-b'; unset GONE; export PATH=/venv:$PATH; echo noise
+b'; unset GONE; export PATH=${VENV:-/venv}:$PATH; echo noise
 [ -z "$FAIL" ] || { echo 'hvdctl: activate: it' >&2; exit 78; }
 exec sh "$HVDCTL_PLACE/begin"
 """
@@ -185,6 +185,11 @@ exec sh "$HVDCTL_PLACE/begin"
             self.assertFalse({"GONE", "SSH_CONNECTION"} & set(found))
             with self.assertRaisesRegex(RuntimeError, "hvdctl: activate: it"):
                 variables.activate(place, dict(base, FAIL="1"), directory)
+            # a virtualenv whose Python is on the first node
+            os.symlink("/nowhere/python3.12", os.path.join(place, "python3"))
+            leads = "%s/python3, the first python3 in PATH, leads to /nowhere" % place
+            with self.assertRaisesRegex(RuntimeError, leads):
+                variables.activate(place, dict(base, VENV=place), directory)
 
     def test_a_rank_has_its_nodes_variables_whatever_started_it(self):
         first = {"X": "n1", "PATH": "/n1:/bin", "GONE": "1", "SAME": "1"}
@@ -262,14 +267,34 @@ while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
         return path
 
     def test_signals_for_ranks_end_nothing_that_starts_them(self):
-        with open(os.path.join(PROGRAMS, "slurm", "srun.sh")) as file:
-            shell = self.write("ssh", file.read())
+        text = "#!/bin/sh\n"
+        for name in ("environment/environment.sh", "slurm/srun.sh"):
+            with open(os.path.join(PROGRAMS, name)) as file:
+                text += file.read()
+        shell = self.write("ssh", text)
         self.write("addresses", "10.0.0.2 n2 \n")
-        ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; kill -TERM $$; echo $HVDCTL_NODE"],
+        ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; echo $HVDCTL_NODE"],
                              stdout=subprocess.PIPE)
         self.assertEqual(ran.stdout, b"n2\n")
         ran = allocation.on_each(2, "none", ["sh", "-c", "kill -USR1 $$; echo alive"])
         self.assertEqual(ran.stdout, b"alive\n")
+
+    def test_a_step_that_slurm_asks_to_end_waits_for_its_ranks(self):
+        with open(os.path.join(PROGRAMS, "environment", "environment.sh")) as first, \
+                open(os.path.join(PROGRAMS, "slurm", "srun.sh")) as second:
+            shell = self.write("ssh", "#!/bin/sh\n" + first.read() + second.read())
+        self.write("addresses", "10.0.0.2 n2 \n")
+        self.write("hvdctl-python", "echo asked ${1##*/} $2; : >%s/asked\n" % self.directory)
+        # of a launcher, which starts more than one program
+        command = "read -r line; echo $line ${HVDCTL_PROGRAMS-}; while [ ! -e %s/asked ]; do sleep 0.05; done; sleep 0.2; exit 7"
+        step = subprocess.Popen([shell, "10.0.0.2", command % self.directory], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE)
+        step.stdin.write(b"begun\n")
+        step.stdin.close()
+        self.assertEqual(step.stdout.readline(), b"begun\n")
+        step.terminate()
+        self.assertEqual((step.stdout.read(), step.wait()), (b"asked reap.py request\n", 7))
+        step.stdout.close()
 
     def test_a_step_names_the_signals_that_slurm_sends_it(self):
         with allocation.listen("n1", subprocess.Popen) as step:

@@ -31,6 +31,10 @@ JOB = tempfile.mkdtemp()
 for directory, _, names in os.walk(os.path.join(SCRIPTS, "programs")):
     for script in names:
         shutil.copy(os.path.join(directory, script), JOB)
+with open(os.path.join(JOB, "hvdctl-python"), "w") as program:
+    for script in ("environment.sh", "python.sh"):
+        with open(os.path.join(JOB, script)) as part:
+            program.write(part.read())
 with open(os.path.join(SCRIPTS, "node", "ports.py")) as program:
     PORTS = program.read()
 with open(os.path.join(SCRIPTS, "worker", "imports.py")) as program:
@@ -1036,6 +1040,29 @@ class Signals(unittest.TestCase):
         self.assertEqual(supervisor.signals, [job_state.TIME_LIMIT])
 
 
+class Shim(unittest.TestCase):
+    """The process that a launcher has started in place of a rank's program."""
+
+    def test_slurm_ends_a_rank_and_not_what_its_launcher_waits_for(self):
+        answers, answer = os.pipe()
+        gone, alive = os.pipe()
+        shim = os.fork()
+        if shim == 0:
+            os.close(gone)
+            os.environ["SLURMD_NODENAME"] = "n1"
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            rank_supervisor.be_shim(answers, alive)
+        os.close(alive)
+        while not processes.signals(shim, b"SigCgt") >> signal.SIGTERM - 1 & 1:
+            time.sleep(0.01)
+        os.kill(shim, signal.SIGTERM)
+        self.assertEqual(os.read(gone, 1), b"", "the supervisor is not to know that the launcher is gone")
+        os.write(answer, b"3 0 1")
+        self.assertEqual(os.waitpid(shim, 0)[1], 3 << 8)
+        for end in (answers, answer, gone):
+            os.close(end)
+
+
 class LauncherEnvironment(unittest.TestCase):
     def test_ranks_of_other_nodes_do_not_lose_their_gpus(self):
         """A launcher's container without GPUs says so in its environment, which launchers pass on."""
@@ -1112,6 +1139,115 @@ class LauncherEnvironment(unittest.TestCase):
         with open(os.path.join(JOB, "seen")) as file:
             names = set(json.load(file)) - {"LC_CTYPE"}
         self.assertEqual(names, {"PATH", "HVDCTL_LAUNCH_MARK"})
+
+
+class Isolated(unittest.TestCase):
+    """Programs in a Python that looks neither for modules next to them nor at the environment."""
+
+    def test_they_find_their_modules_and_those_of_python(self):
+        shutil.copy(os.path.join(SCRIPTS, "notebook", "notebook.py"), JOB)
+        shutil.copy(os.path.join(SCRIPTS, "node", "tunnel.py"), JOB)
+        with tempfile.TemporaryDirectory() as of_user:
+            for module in ("files", "resource", "json", "environment"):
+                with open(os.path.join(of_user, module + ".py"), "w") as file:
+                    file.write("raise SystemExit('%s of the user')" % module)
+            env = dict(os.environ, PYTHONPATH=of_user, PYTHONHOME="/nowhere")
+            for program in ("rank_supervisor", "job_supervisor", "node_launcher", "reap", "allocation", "queue_wait",
+                            "notebook"):
+                loads = "import runpy; runpy.run_path(%r, run_name='loaded')" % os.path.join(JOB, program + ".py")
+                done = subprocess.run([sys.executable, "-I", "-c", loads], env=env, cwd=of_user,
+                                      stderr=subprocess.PIPE)
+                self.assertEqual((done.returncode, done.stderr), (0, b""), program)
+
+    def test_the_environment_of_ranks_is_restored(self):
+        with open(os.path.join(JOB, "shows.py"), "w") as file:
+            file.write("import os, sys; sys.path.insert(0, %r); import environment; print(sorted(os.environ.items()), "
+                       "sys.flags.isolated, sys.flags.utf8_mode)" % JOB)
+        self.addCleanup(os.remove, os.path.join(JOB, "shows.py"))
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+        for env in ({}, {"OPENSSL_CONF": "it's $x\n`y`", "GCONV_PATH": ""}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"},
+                    {"PYTHONPATH": "/nowhere", "PYTHONHOME": "/nowhere", "LOCPATH": "a b"}):
+            env = dict(env, PATH=path, PWD=JOB)
+            done = subprocess.run(["sh", os.path.join(JOB, "hvdctl-python"), os.path.join(JOB, "shows.py")], env=env,
+                                  cwd=JOB, stdout=subprocess.PIPE, check=True)
+            # shells set these themselves
+            shown = re.sub(r"\('(_|SHLVL|OLDPWD)', '[^']*'\)(, )?", "", done.stdout.decode()).replace(", ]", "]")
+            self.assertEqual(shown.strip(), "%s 1 1" % sorted(env.items()))
+
+
+class Kernels(unittest.TestCase):
+    """The kernels of a notebook, with stand-ins for Jupyter's modules."""
+    MODULES = {
+        "ipykernel/kernelspec.py": "def get_kernel_dict(): return {'argv': ['x', '-m', 'ipykernel_launcher']}\n",
+        "jupyter_client/kernelspec.py": "import os, types\nclass KernelSpecManager:\n"
+                                        "    def get_kernel_spec(self, name):\n"
+                                        "        return types.SimpleNamespace(argv=[os.environ['REGISTERED']])\n",
+        "jupyter_client/provisioning.py": """
+import signal
+class LocalProvisioner:
+    process = code = None
+    def start(self):
+        self.process, self.code = object(), None
+    async def poll(self):
+        return self.code
+    async def send_signal(self, number):
+        self.code = self.code if number == signal.SIGINT else -number
+    async def kill(self, restart=False):
+        self.code = -9
+    async def terminate(self, restart=False):
+        self.code = -15
+""",
+        "jupyterlab/__main__.py": """
+import asyncio, json, os, signal, sys
+from jupyter_client.provisioning import LocalProvisioner
+one = LocalProvisioner()
+def end(code, *asked):
+    one.start()
+    async def run():
+        for method, *arguments in asked:
+            await getattr(one, method)(*arguments)
+        one.code = code or one.code
+        return await one.poll(), await one.poll()
+    print(asyncio.run(run()))
+end(-9)
+end(-9, ("send_signal", signal.SIGINT))
+end(-11)
+end(None, ("kill",))
+end(None, ("terminate", True))
+end(None, ("send_signal", signal.SIGTERM))
+end(3)
+print(os.environ.get("JUPYTER_PATH"))
+""",
+    }
+
+    def run_server(self, registered):
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        for name, text in self.MODULES.items():
+            path = os.path.join(directory, "modules", name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            open(os.path.join(os.path.dirname(path), "__init__.py"), "w").close()
+            with open(path, "w") as file:
+                file.write(text)
+        server = shutil.copy(os.path.join(SCRIPTS, "notebook", "server.py"), directory)
+        env = dict(os.environ, PYTHONPATH=os.path.join(directory, "modules"), JUPYTER_RUNTIME_DIR=directory,
+                   REGISTERED=registered, JUPYTER_PATH="/image")
+        done = subprocess.run([sys.executable, server], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(os.path.join(directory, "kernels", "python3", "kernel.json")) as file:
+            self.assertEqual(json.load(file)["argv"], [sys.executable, "-m", "ipykernel_launcher"])
+        self.assertEqual(done.stdout.decode().splitlines()[-1], "%s:/image" % directory)
+        return done.stderr.decode().splitlines()
+
+    def test_cells_run_the_python_of_ranks_and_killed_kernels_are_named(self):
+        killed = "a kernel was ended by SIGKILL; the machine or the container may have run out of memory"
+        ends = [killed, killed, "a kernel was ended by SIGSEGV"]
+        self.assertEqual(self.run_server(sys.executable), ends)
+        # as from PATH
+        self.assertEqual(self.run_server(shutil.which("python3") or "python3"), ends)
+        other = "the kernel python3 is registered for /gone/python3 here; cells run %s, as ranks do" % sys.executable
+        self.assertEqual(self.run_server("/gone/python3"), [other] + ends)
 
 
 class Screen(unittest.TestCase):
@@ -1530,12 +1666,16 @@ class Image(unittest.TestCase):
                 with open(program, "w") as file:
                     file.write("#!/bin/sh\nprintf '%%s' '%s'\n" % text)
                 os.chmod(program, 0o755)
+            # the project has modules that are named like those of Python
+            for name in ("platform", "resource", "subprocess", "csv"):
+                with open(os.path.join(path, name + ".py"), "w") as file:
+                    file.write("raise SystemExit('%s of the project')" % name)
             program = "NAMES = ['localhost', 'no-such-host.invalid']\nLIMIT = 180\n"
             for part in (os.path.join(SCRIPTS, "worker", part) for part in ("inside.py", "launchers.py")):
                 with open(part) as file:
                     program += file.read()
             said = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True,
-                                  env={"PATH": path}).stdout.decode()
+                                  env={"PATH": path, "PYTHONPATH": path}, cwd=path).stdout.decode()
         said = dict(line.split(" ", 1) for line in said.splitlines())
         self.assertEqual([said["name:localhost"], said["name:no-such-host.invalid"]], ["127.0.0.1", ""])
         return said["launchers"]
@@ -1553,7 +1693,6 @@ class Image(unittest.TestCase):
             self.assertEqual(self.launchers(mpirun=text), "mpirun (%s), env" % version)
         found = self.launchers(torchrun="", horovodrun="")
         self.assertRegex(found, r"^horovodrun \(Horovod .*\), torchrun \(PyTorch .*\), env$")
-
 
     def build(self, extension, limit=120):
         """What is said of the build of an image with this extension of Horovod's for PyTorch."""

@@ -37,6 +37,17 @@ def description(**fields):
                  "worker": None, "gpus": [], "submit": ["sbatch", "--wrap", "true"], "grace": 1}, **fields)
 
 
+class Isolated(unittest.TestCase):
+    def test_the_agents_find_their_modules_in_a_python_that_does_not_look_next_to_them(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for module in (agent, node_engine, faults, node, queue_state, queued, queue_wait, result):
+                shutil.copy(module.__file__, directory)
+            for program in ("agent", "node"):
+                loads = "import runpy; runpy.run_path(%r, run_name='loaded')" % os.path.join(directory, program + ".py")
+                done = subprocess.run([sys.executable, "-I", "-B", "-c", loads], stderr=subprocess.PIPE)
+                self.assertEqual((done.returncode, done.stderr), (0, b""), program)
+
+
 class Placement(unittest.TestCase):
     def place(self, nodes, **fields):
         return [(share["node"], share["ranks"], share["first"]) for share in queued.place(description(**fields), nodes)]

@@ -13,9 +13,16 @@ const PROBE: &[&str] =
     &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/activate.sh", "env/python.sh", "env/probe.sh"];
 const INSTALL: &[&str] =
     &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/activate.sh", "env/python.sh", "env/install.sh"];
-const CREATE: &[&str] =
-    &["node/close.sh", "node/permissions.sh", "node/marked.sh", "env/common.sh", "env/change.sh", "env/create.sh"];
-const LIST: &[&str] = &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/list.sh"];
+const CREATE: &[&str] = &[
+    "node/close.sh",
+    "node/permissions.sh",
+    "node/marked.sh",
+    "env/common.sh",
+    "env/activate.sh",
+    "env/change.sh",
+    "env/create.sh",
+];
+const LIST: &[&str] = &["node/close.sh", "node/permissions.sh", "env/common.sh", "env/activate.sh", "env/list.sh"];
 const REMOVE: &[&str] =
     &["node/close.sh", "node/permissions.sh", "node/marked.sh", "env/common.sh", "env/change.sh", "env/remove.sh"];
 
@@ -467,6 +474,14 @@ fn the_states_of_virtualenvs() {
     machine.stub("flock", "exit 65");
     assert_eq!(states()[1], "half incomplete");
     let python = machine.path("state/env/default/bin/python");
+    // it needs what a module sets
+    let runs = fs::read_to_string(&python).unwrap();
+    fs::write(&python, runs.replacen('\n', "\n[ -n \"$OF_MODULE\" ] || exit 127\n", 1)).unwrap();
+    let with = |activate: &str| machine.prints(LIST, &format!("{} activate='{activate}'", machine.env_variables()));
+    assert!(with("").starts_with("env default broken\n"));
+    assert!(with("false").starts_with("env default broken\n"));
+    assert!(with("export OF_MODULE=1").starts_with("env default complete\n"), "{}", with("export OF_MODULE=1"));
+    fs::write(&python, runs).unwrap();
     fs::write(&python, fs::read_to_string(&python).unwrap().replace("3.11.2", "3.12.0")).unwrap();
     assert_eq!(states()[0], "default broken");
 }

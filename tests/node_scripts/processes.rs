@@ -14,7 +14,7 @@ const CHECK: &[&str] = of_processes!["process/check.sh"];
 
 /// The variables of a process with this id and command, after the lines that set up its environment.
 fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String {
-    let script = |name: &str| always(&fs::read_to_string(Path::new(SCRIPTS).join(name)).unwrap());
+    let text = |name: &str| fs::read_to_string(Path::new(SCRIPTS).join(name)).unwrap();
     let begin = format!("{activate}\nexec sh \"$HVDCTL_PLACE/begin\"");
     format!(
         "{} new_id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
@@ -23,14 +23,20 @@ fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String
         machine.dir.path().display(),
         always(&begin),
         always(command),
-        script("process/main.sh"),
-        script("process/begin.sh")
+        always(&text("process/main.sh")),
+        always(&(text("process/find_python.sh") + &text("process/begin.sh")))
     )
 }
 
 /// The directory of what runs, and a home without start-up files of this machine's user.
 fn run_dir(machine: &Machine) -> String {
     format!("export HOME='{}'\nrun_dir='{}'", machine.dir.path().display(), machine.path("run").display())
+}
+
+/// The PATH of a login shell there.
+fn path_of(machine: &Machine) -> String {
+    let shown = Command::new("bash").args(["-lc", "echo $PATH"]).env("HOME", machine.dir.path()).output().unwrap();
+    String::from_utf8(shown.stdout).unwrap().trim().to_owned()
 }
 
 fn which(machine: &Machine, which: &str) -> String {
@@ -72,7 +78,13 @@ fn a_process_lives_from_its_start_to_its_end_and_takes_all_with_it() {
 
     machine.prints(START, &which(&machine, "w"));
     assert_eq!(line_of(&machine, "seen"), format!("1 2 {}", machine.dir.path().canonicalize().unwrap().display()));
-    assert_eq!(state(), "w@1 running {\"a\":\"b c\"}");
+    let running = state();
+    let labels: serde_json::Value = serde_json::from_str(running.strip_prefix("w@1 running ").unwrap()).unwrap();
+    assert_eq!(labels["a"], "b c");
+    // what `python3` is there
+    let shows = "import os, sys; print('%d.%d.%d of %s (%s)' % (*sys.version_info[:3], sys.prefix, os.path.realpath(sys.executable)))";
+    let own = Command::new("python3").args(["-c", shows]).env("PATH", path_of(&machine)).output().unwrap();
+    assert_eq!(labels["hvdctl.python"], String::from_utf8(own.stdout).unwrap().trim());
     let pids = ["child", "orphan"].map(|file| line_of(&machine, file));
     let main = line_of(&machine, "run/w/pid").split(' ').next().unwrap().to_owned();
     assert!(is_alive(&main) && pids.iter().all(|pid| is_alive(pid)));
@@ -136,7 +148,8 @@ fn what_keeps_ranks_from_running_is_said_before_anything_is_started() {
     let machine = Machine::new(&[]);
     let check = |activate: &str| {
         let lines = format!("{activate}\nexec sh \"$HVDCTL_PLACE/begin\"");
-        format!("{} activate={}", run_dir(&machine), always(&lines))
+        let find_python = fs::read_to_string(Path::new(SCRIPTS).join("process/find_python.sh")).unwrap();
+        format!("{} activate={} find_python={}", run_dir(&machine), always(&lines), always(&find_python))
     };
     machine.stub("sshd", "exit 0");
     fs::create_dir(machine.path("run")).unwrap();
@@ -147,6 +160,21 @@ fn what_keeps_ranks_from_running_is_said_before_anything_is_started() {
     symlink("/bin/sh", machine.path("few/sh")).unwrap();
     let without = machine.fails(CHECK, &check(&format!("PATH={}", machine.path("few").display())));
     assert!(without.starts_with("python3: not found, with this PATH: "), "{without}");
+    // a virtualenv of a Python that another node has; a shell would run the next one
+    fs::create_dir_all(machine.path("v/bin")).unwrap();
+    symlink("/nowhere/bin/python3.12", machine.path("v/bin/python3")).unwrap();
+    let virtualenv = format!("PATH={}:{}:$PATH", machine.path("v/bin").display(), machine.path("tools").display());
+    let python = machine.path("v/bin/python3").display().to_string();
+    let first = format!("hvdctl: activate: {python}, the first python3 in PATH, ");
+    let dangling = format!("{first}leads to /nowhere/bin/python3.12, which is not on this node\n");
+    assert_eq!(machine.fails(CHECK, &check(&virtualenv)), dangling);
+    fs::remove_file(&python).unwrap();
+    fs::write(&python, "").unwrap();
+    assert_eq!(machine.fails(CHECK, &check(&virtualenv)), format!("{first}cannot be executed\n"));
+    // a directory is no program
+    fs::remove_file(&python).unwrap();
+    fs::create_dir(&python).unwrap();
+    machine.prints(CHECK, &check(&virtualenv));
     // an interpreter that says it is older
     let older = "import sys; code = sys.argv[1]; sys.version_info, sys.version = (3, 6, 8), \"3.6.8 (x)\"; exec(code)";
     machine.stub("python3", &format!("shift; exec /usr/bin/python3 -c '{older}' \"$@\""));
@@ -186,4 +214,85 @@ fn nothing_is_run_below_a_directory_that_others_can_change() {
         let refused = format!("other users can change {}: ", state.display());
         assert!(complaint.contains(&refused) && complaint.contains(why), "{mode:o}: {complaint}");
     }
+}
+
+/// The text of a script behind the functions that set the environment of ranks aside.
+fn outside_of_ranks(script: &str) -> String {
+    let parts = ["programs/environment/environment.sh", script];
+    parts.map(|part| fs::read_to_string(Path::new(SCRIPTS).join(part)).unwrap()).concat()
+}
+
+#[test]
+fn sshd_has_nothing_of_the_environment_of_ranks_and_its_sessions_have_all() {
+    let machine = Machine::new(&[("lib/libcrypto.so.3", "none"), ("lib/libz.so.1", "none")]);
+    machine.stub(
+        "sshd",
+        &format!("env >'{0}.new'; mv '{0}.new' '{0}'; exec sleep 300", machine.path("of-sshd").display()),
+    );
+    let activate = format!(
+        "export PATH='{}':$PATH LD_LIBRARY_PATH='{}' LD_PRELOAD=/nowhere.so OPENSSL_CONF=/nowhere SSH_AUTH_SOCK=/nowhere
+        export PYTHONPATH=/nowhere VALUE='it'\\''s $x'
+        export directory=1 name=2 sshd=3",
+        machine.path("tools").display(),
+        machine.path("lib").display()
+    );
+    let login = outside_of_ranks("worker/login.sh");
+    let command = format!("set -- sh -c {} sshd -D", always(&login));
+    machine.prints(CREATE, &process(&machine, "w@1", &activate, &command));
+    machine.prints(START, &which(&machine, "w"));
+    line_of(&machine, "of-sshd");
+    let of_sshd = fs::read_to_string(machine.path("of-sshd")).unwrap();
+    let names = of_sshd.lines().map(|line| line.split_once('=').unwrap().0);
+    // the shell of the stand-in sets the last ones
+    let known = ["PATH", "HOME", "HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN", "PWD", "OLDPWD", "SHLVL", "_"];
+    let others: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
+    assert!(others.is_empty(), "{others:?}");
+    let session = Command::new("sh")
+        .arg(machine.path("run/w/session"))
+        .env(
+            "SSH_ORIGINAL_COMMAND",
+            "echo \"$LD_LIBRARY_PATH $LD_PRELOAD $OPENSSL_CONF $PYTHONPATH $VALUE $directory$name$sshd\"; env",
+        )
+        .output();
+    let said = String::from_utf8(session.unwrap().stdout).unwrap();
+    let wanted = format!("{} /nowhere.so /nowhere /nowhere it's $x 123\n", machine.path("lib").display());
+    assert!(said.starts_with(&wanted) && !said.contains("HVDCTL_RANKS_"), "{said}");
+    machine.prints(END, &which(&machine, "w"));
+}
+
+#[test]
+fn a_python_gets_the_libraries_that_it_needs_to_start_and_no_others() {
+    let machine = Machine::new(&[]);
+    fs::write(machine.path("python"), outside_of_ranks("programs/environment/python.sh")).unwrap();
+    let path = format!("{}:{}", machine.path("tools").display(), std::env::var("PATH").unwrap());
+    let shows = "if [ \"$3\" = -S ] || [ \"$2\" = -S ]; then exit 0; fi; echo \"${LD_LIBRARY_PATH-none} ${HVDCTL_RANKS_LD_LIBRARY_PATH-none} $*\"";
+    for (needs, given, shown) in [
+        ("true", Some("/lib s"), "none /lib s -I -X utf8 a b c"),
+        ("true", None, "none none -I -X utf8 a b c"),
+        ("[ -n \"${LD_LIBRARY_PATH:-}\" ]", Some("/lib s"), "/lib s none -I -X utf8 a b c"),
+    ] {
+        machine.stub("python3", &format!("{needs} || exit 127; {shows}"));
+        let mut python = Command::new("sh");
+        python.arg(machine.path("python")).args(["a", "b c"]).env("PATH", &path).env_remove("LD_LIBRARY_PATH");
+        python.envs(given.map(|value| ("LD_LIBRARY_PATH", value)));
+        let said = String::from_utf8(python.output().unwrap().stdout).unwrap();
+        assert_eq!(said.trim(), shown, "{needs}");
+    }
+}
+
+#[test]
+fn a_process_whose_first_python_is_on_another_node_does_not_start() {
+    let machine = Machine::new(&[]);
+    fs::create_dir(machine.path("v")).unwrap();
+    symlink("/nowhere/python3", machine.path("v/python3")).unwrap();
+    let activate = format!("PATH={}:$PATH", machine.path("v").display());
+    machine.prints(CREATE, &process(&machine, "w@1", &activate, "set -- sh -c 'echo >>done'"));
+    machine.prints(START, &which(&machine, "w"));
+    let said = line_of(&machine, "run/w/output");
+    assert!(said.starts_with("hvdctl: activate: ") && said.ends_with("which is not on this node"), "{said}");
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !machine.prints(LIST, &run_dir(&machine)).contains(" exited ") {
+        assert!(Instant::now() < limit);
+    }
+    assert!(!machine.path("done").exists());
 }

@@ -1,6 +1,7 @@
 //! Jobs that are submitted to Slurm, with stand-ins for its programs that answer from files.
 
 use super::*;
+use hvdctl::launch::programs::REMOTE_SHELL_OF_SLURM;
 use hvdctl::text::quote::always;
 
 const LIST: &[&str] = of_processes!["slurm/common.sh", "slurm/list.sh"];
@@ -429,8 +430,7 @@ fn ranks_that_are_steps_of_their_own_cannot_share_gpus_in_an_old_slurm() {
 fn what_ends_ranks_does_not_wait_for_the_gpus_that_they_have() {
     let machine = Machine::new(&[("job/addresses", "10.0.0.1 a \n10.0.0.2 b gpu:a100:2\n")]);
     machine.stub("srun", "echo \"$@\"");
-    let program = fs::read_to_string(Path::new(SCRIPTS).join("programs/slurm/srun.sh")).unwrap();
-    fs::write(machine.path("job/ssh"), program).unwrap();
+    fs::write(machine.path("job/ssh"), REMOTE_SHELL_OF_SLURM.2).unwrap();
     let step = |command: &str| {
         let path = format!("{}:{}", machine.path("tools").display(), std::env::var("PATH").unwrap());
         let ran = Command::new("sh")
@@ -440,11 +440,31 @@ fn what_ends_ranks_does_not_wait_for_the_gpus_that_they_have() {
             .output();
         String::from_utf8(ran.unwrap().stdout).unwrap()
     };
-    for command in ["python3 /s/job/node_launcher.py", "cd /; python3 /s/reap.py", "echo true"] {
+    for command in ["sh /s/job/hvdctl-python /s/job/node_launcher.py", "cd /; sh /s/reap.py", "echo true"] {
         assert!(step(command).contains(" --nodelist=b --gres=gpu:a100:2 --overlap "), "{}", step(command));
     }
-    for command in ["python3 /s/job/reap.py 10", "true"] {
+    for command in ["sh /s/job/hvdctl-python /s/job/reap.py 10", "true"] {
         assert!(step(command).contains(" --nodelist=b --gres=none --overlap "), "{}", step(command));
+    }
+}
+
+#[test]
+fn a_step_has_the_libraries_of_ranks_and_srun_has_them_only_if_it_needs_them() {
+    let machine = Machine::new(&[("job/addresses", "10.0.0.1 a \n10.0.0.2 b \n")]);
+    fs::write(machine.path("job/ssh"), REMOTE_SHELL_OF_SLURM.2).unwrap();
+    let path = format!("{}:{}", machine.path("tools").display(), std::env::var("PATH").unwrap());
+    let starts = "echo \"srun has ${LD_LIBRARY_PATH-none}\"; while [ \"$1\" != sh ]; do shift; done; exec \"$@\"";
+    for (needs, has) in [("true", "none"), ("[ -n \"${LD_LIBRARY_PATH:-}\" ]", "/opt/slurm/li b")] {
+        machine.stub("srun", &format!("{needs} || exit 127; [ \"$1\" != --version ] || exit 0; {starts}"));
+        let ran = Command::new("sh")
+            .arg(machine.path("job/ssh"))
+            .args(["10.0.0.2", "echo \"$LD_LIBRARY_PATH, $OPENSSL_CONF, $node$name\"; env"])
+            .env("PATH", &path)
+            .envs([("LD_LIBRARY_PATH", "/opt/slurm/li b"), ("OPENSSL_CONF", "it's"), ("node", "1"), ("name", "2")])
+            .output();
+        let said = String::from_utf8(ran.unwrap().stdout).unwrap();
+        let wanted = format!("srun has {has}\n/opt/slurm/li b, it's, 12\n");
+        assert!(said.starts_with(&wanted) && !said.contains("HVDCTL_RANKS_"), "{needs}: {said}");
     }
 }
 

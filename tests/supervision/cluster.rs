@@ -264,6 +264,8 @@ pub struct Cluster {
     /// The second node, whose main process is an sshd. Before `dir`: it ends before its files go.
     pub worker: Node,
     dir: TempDir,
+    /// What the environment of ranks has besides, on both nodes.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Cluster {
@@ -272,6 +274,11 @@ impl Cluster {
     /// # Panics
     /// As [`Node::start`].
     pub fn new() -> Cluster {
+        Cluster::with(Vec::new())
+    }
+
+    /// Starts it with variables in the environment of ranks.
+    pub fn with(variables: Vec<(String, String)>) -> Cluster {
         let dir = tempfile::Builder::new().prefix("hvdctl-supervision-").tempdir().unwrap();
         let at = |path: &str| dir.path().join(path);
         for path in ["jobs", "node1", "node2", "cluster", "cluster/bin", "cluster/network", "cluster/shared"] {
@@ -281,7 +288,9 @@ impl Cluster {
             symlink(STAND_INS.join(name), at("cluster/bin").join(name)).unwrap();
         }
         symlink(&*PYTHON, at("cluster/bin/python3")).unwrap();
-        Cluster { worker: start_worker(dir.path()), dir }
+        let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        fs::write(at("cluster/variables"), lines).unwrap();
+        Cluster { worker: start_worker(dir.path()), dir, variables }
     }
 
     /// Starts the second node again, after its end.

@@ -215,7 +215,9 @@ impl Cluster {
             }
         }
         let command = command(&seen_as, JOB_SUPERVISOR);
-        let command = [command[0].as_str(), &command[1]];
+        let of_ranks: Vec<String> = self.variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let command: Vec<&str> =
+            ["env"].into_iter().chain(of_ranks.iter().chain(&command).map(String::as_str)).collect();
         let mut env = vec![
             ("HVDCTL_JOB", ID),
             ("HVDCTL_RUN", "/run/hvdctl"),

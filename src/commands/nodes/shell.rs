@@ -13,6 +13,7 @@ use crate::event::Events;
 use crate::inventory::Node;
 use crate::inventory::export::{self, ExportedHost};
 use crate::job::manage;
+use crate::launch::programs::SSH;
 use crate::launch::{ShellRequest, launcher};
 use crate::node::network;
 use crate::runtime::Runtime;
@@ -42,7 +43,6 @@ pub struct ShellDocument {
 const GUARD: &str = include_str!("../../scripts/shell/guard.sh");
 const MASTER: &str = include_str!("../../scripts/shell/master.sh");
 const SHELL: &str = include_str!("../../scripts/shell/shell.sh");
-const SSH: &str = include_str!("../../scripts/programs/ssh.sh");
 /// The operation, for messages.
 const OPEN: &str = "open a shell";
 

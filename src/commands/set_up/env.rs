@@ -66,7 +66,8 @@ async fn list(context: &Context) -> Result<Outcome, Error> {
     let place = EnvPlace::of(target.cluster())?;
     let of_node = async |member: Member| {
         let step = Step::read("listing the virtualenvs");
-        let listed = events.step(&member.node.name, step, listing::list(&place, &member.transport)).await?;
+        let listed =
+            events.step(&member.node.name, step, listing::list(&place, &member.node, &member.transport)).await?;
         Ok((member.node.name, listed))
     };
     let NodeResults { ok, failed } = context.connect().await?.then(events, of_node).await;

@@ -14,7 +14,7 @@ use crate::event::Message;
 use crate::inventory::{Bind, Cluster, LauncherName};
 use crate::job::supervision::WatchOptions;
 use crate::launch::placement::{MapBy, RankCount};
-use crate::launch::{self, Launcher, env_file};
+use crate::launch::{self, Launcher, env_file, programs};
 use crate::record::frames::Frame;
 use crate::schedule::{self, Allocating};
 use crate::start::in_worker::{check_launcher, check_modules};
@@ -69,7 +69,8 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
         ("notebook.json", description.into()),
     ];
     let program = program(context.target.cluster(), &plan.id);
-    plan.program.command = ["python3", &program, "serve"].map(Into::into).to_vec();
+    let start = programs::command(&format!("{}/{}", context.target.cluster().jobs_dir, plan.id), PROGRAM);
+    plan.program.command = start.iter().map(String::as_str).chain(["serve"]).map(Into::into).collect();
 
     let observed = &plan.hosts.launcher.observed;
     let (runtime, container) = (observed.runtime.engine.clone(), plan.container.name.clone());

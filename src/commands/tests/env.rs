@@ -83,6 +83,19 @@ async fn nodes_that_differ_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn uv_installs_the_python_that_the_other_nodes_have() {
+    let (nodes, (_dir, path)) = (Nodes::new(&NODES), requirements());
+    nodes.edit("node2", |state| state.envs.tools = "uv 0.9.1\n".into());
+    let document = create(&nodes, "--json", &path).await.code(0).document();
+    assert_eq!(document["nodes"][1]["python"], "3.11.1");
+    // where there is none, each uv has a latest one
+    nodes.edit("node1", |state| state.envs.tools = "uv 0.9.1\n".into());
+    nodes.edit("node2", |state| state.envs.latest = "3.12.9".into());
+    let done = create(&nodes, "", &format!("{path} --name other")).await;
+    done.code(1).says(&["differs: Python: 3.13 on node1, 3.12 on node2\n", "hint: name a version for all nodes"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_cannot_have_it_stops_no_other() {
     let (nodes, (_dir, path)) = (Nodes::new(&NODES), requirements());
     nodes.edit("node2", |state| state.envs.tools.clear());

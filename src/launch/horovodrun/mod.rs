@@ -110,7 +110,6 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
     let stall = request.stall_timeout.as_secs();
     let warning = if stall == 0 { WARNING_SECONDS } else { (stall / 2).clamp(1, WARNING_SECONDS) };
     let interface = Argument::Interface { shared: request.interface.into(), alone: "lo".into() };
-    let [python, supervisor] = request.rank_command();
     let mut arguments = match &request.kept {
         None => vec!["horovodrun".into(), controller.into()],
         Some(kept) => elastic_arguments(controller, kept, request.job_dir),
@@ -131,9 +130,8 @@ fn arguments(controller: &str, request: &LaunchRequest<'_>) -> Vec<Argument> {
         warning.to_string().into(),
         "--stall-check-shutdown-time-seconds".into(),
         stall.to_string().into(),
-        python,
-        supervisor,
     ]);
+    arguments.extend(request.rank_command());
     arguments
 }
 
@@ -147,8 +145,10 @@ const LATER: u64 = 60;
 fn elastic_arguments(controller: &str, kept: &KeptRanks, job_dir: &str) -> Vec<Argument> {
     let KeptRanks { min, max, timeout, changes } = kept;
     let script = quote::command(&["cat".to_owned(), format!("{job_dir}/{}", programs::AVAILABLE_HOSTS)]);
-    let [python, driver] = programs::command(job_dir, programs::ELASTIC_DRIVER);
-    let mut arguments = vec![python, driver, controller.to_owned(), "--min-np".to_owned(), min.to_string()];
+    // it is Horovod's program in the Python and with the modules of the ranks
+    let driver = format!("{job_dir}/{}", programs::ELASTIC_DRIVER);
+    let mut arguments: Vec<String> =
+        ["python3", &driver, controller, "--min-np", &min.to_string()].map(str::to_owned).to_vec();
     arguments.extend(["--max-np".to_owned(), max.to_string()]);
     arguments.extend(["--host-discovery-script".to_owned(), script]);
     arguments.extend(["--elastic-timeout".to_owned(), (timeout.as_secs() + LATER).to_string()]);

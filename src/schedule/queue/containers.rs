@@ -10,6 +10,7 @@ use crate::inventory::{Cluster, Inventory, Mount, Node};
 use crate::node::facts::Facts;
 use crate::node::network;
 use crate::runtime::container::{SLURM, SLURM_AGENT};
+use crate::runtime::environment::environment_script;
 use crate::runtime::spec::{ContainerSpec, Role};
 use crate::secret::Secret;
 use serde_json::json;
@@ -19,7 +20,7 @@ use zeroize::Zeroizing;
 /// Installs Slurm in the cluster's image.
 pub const IMAGE: &str = include_str!("../../scripts/slurm/nodes/image.sh");
 
-const MAIN: &str = include_str!("../../scripts/slurm/nodes/main.sh");
+const MAIN: &str = environment_script!("slurm/nodes/main.sh");
 const HOOK: &str = include_str!("../../scripts/slurm/nodes/hook.sh");
 
 /// The programs in the directory, by their names there.

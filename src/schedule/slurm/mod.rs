@@ -105,7 +105,6 @@ impl BatchJob {
             kept: None,
         };
         let ranks = options.resources.ranks.map_or(0, |ranks| ranks.max);
-        let [python, program_of_batch] = command(&job_dir, ALLOCATION);
         let name = format!("{}-{id}", cluster.master);
         let own = OPEN_MPI.map(|(name, value)| format!("{name}={value}"));
         let own = own.into_iter().filter(|_| options.launcher != LauncherName::Srun);
@@ -118,7 +117,7 @@ impl BatchJob {
                 &cluster,
                 node,
                 GpuRequest::None,
-                vec![python, program_of_batch, ranks.to_string()],
+                command(&job_dir, ALLOCATION).into_iter().chain([ranks.to_string()]).collect(),
                 &id,
             )
         };

@@ -58,7 +58,8 @@ is_foreign() { # NAME
 # prints a value of `build`
 value() { sed -n "s/^$1 //p" "$build/hvdctl.env"; } # KEY
 
-# prints the version of the Python of `build`; fails if it does not run
-build_version() {
+# prints the version of the Python of `build`; fails if it does not run, not even with what the lines of `activate` set
+build_version() { run_version || (activate 2>/dev/null && run_version); }
+run_version() {
   "$build/bin/python" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null </dev/null
 }

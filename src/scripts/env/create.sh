@@ -1,4 +1,4 @@
-# Appended to node/marked.sh, env/common.sh and env/change.sh. Makes a virtualenv, as long as standard input is open:
+# Appended to node/marked.sh, env/common.sh, env/activate.sh and env/change.sh. Makes a virtualenv, as long as standard input is open:
 # however hvdctl ends, that is closed. Then all processes that install get SIGTERM, and SIGKILL after 5 s. Exit code 4:
 # pip or uv failed, and said why. Lines that begin with "hvdctl: " are for environment/make.rs. Variables: hash (of what
 # is asked for), source (where it came from), install (env/install.sh with its variables).

@@ -1,4 +1,4 @@
-# Appended to env/common.sh. Prints the virtualenvs of a node for environment/listing.rs: "env NAME STATE", and behind
+# Appended to env/common.sh and env/activate.sh. Prints the virtualenvs of a node for environment/listing.rs: "env NAME STATE", and behind
 # it the lines of its `hvdctl.env` and "now SECONDS". Changes nothing.
 cd "$envs" 2>/dev/null || exit 0
 names() {

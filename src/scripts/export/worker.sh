@@ -14,7 +14,7 @@ send() {
   [ -n "$found" ]
 }
 trap 'trap "" TERM; send TERM; while send 0; do sleep 0.2; done; exit 143' TERM
-ssh-keygen -A || exit
+env -u LD_LIBRARY_PATH -u LD_PRELOAD -u LD_AUDIT -u OPENSSL_CONF ssh-keygen -A || exit
 sh -c START "$(command -v sshd)" -De -f /dev/null -p 22 -o AuthorizedKeysFile=/root/.ssh/authorized_keys -o StrictModes=no \
   -o PermitRootLogin=prohibit-password -o UsePAM=no -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no \
   -o MaxStartups=200:30:400 -o UseDNS=no -o ClientAliveInterval=15 -o ClientAliveCountMax=3 &

@@ -29,11 +29,12 @@ import threading
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import files  # noqa: E402
 import node_launcher  # noqa: E402
 import processes  # noqa: E402
 import tunnel  # noqa: E402
-from here import HERE  # noqa: E402
+from here import HERE, command_of  # noqa: E402
 
 DESCRIPTION = "notebook.json"
 RANK = "notebook_rank.json"  # how programs of launches are started on this node
@@ -63,9 +64,9 @@ MESSAGES = ["execute_request", "inspect_request", "complete_request", "history_r
             "abort_request", "clear_request", "usage_request"]
 
 
-def own(command):
+def own(arguments):
     """This program, on any node."""
-    return ["python3", os.path.abspath(__file__)] + command
+    return command_of("notebook.py", *arguments)
 
 
 def ssh(description, node, command, **more):

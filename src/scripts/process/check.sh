@@ -1,5 +1,5 @@
 # Appended to process/common.sh. Checks whether ranks can run here: whether the lines of the inventory set up an environment, and what that
-# has. Leaves nothing. Variables: activate (lines of bash).
+# has. Leaves nothing. Variables: activate (lines of bash), find_python (process/find_python.sh).
 find_manager
 # before the node is set up, anybody may have created the directory
 place=$run_dir
@@ -15,8 +15,7 @@ if [ -n "$place" ]; then
     exit 1
   }
 fi
-printf '%s\n' "$activate" >"$directory/activate" && cat >"$directory/begin" <<'BEGIN' || exit
-: >"$HVDCTL_PLACE/begun"
+printf '%s\n' "$activate" >"$directory/activate" && cat >"$directory/end" <<'END' || exit
 command -v python3 >/dev/null || {
   echo "python3: not found, with this PATH: $PATH" >&2
   exit 1
@@ -32,7 +31,9 @@ for sshd in "$(command -v sshd)" /usr/sbin/sshd /usr/local/sbin/sshd /sbin/sshd 
 done
 echo "sshd: not found; install OpenSSH's server on the node" >&2
 exit 1
-BEGIN
+END
+# shellcheck disable=SC2016 # expanded where it runs
+printf '%s\n' ': >"$HVDCTL_PLACE/begun"' "$find_python" '. "$HVDCTL_PLACE/end"' >"$directory/begin" || exit
 shell=bash
 command -v bash >/dev/null || shell='sh'
 HVDCTL_PLACE=$directory "$shell" -l "$directory/activate" </dev/null >/dev/null || exit

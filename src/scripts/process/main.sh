@@ -2,9 +2,9 @@
 # process id, which hvdctl finds in the file `pid`.
 set -u
 HVDCTL_PLACE=$1
-IFS= read -r stat </proc/$$/stat
+IFS= read -r hvdctl_stat </proc/$$/stat
 # shellcheck disable=SC2086 # these are words
-set -- ${stat##*) }
+set -- ${hvdctl_stat##*) }
 printf '%s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" >"$HVDCTL_PLACE/pid.new" &&
   mv "$HVDCTL_PLACE/pid.new" "$HVDCTL_PLACE/pid" || exit
 # of the login that started it, which ends
@@ -12,10 +12,10 @@ unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK SSH_ORIGINAL_COMMAND
 # shellcheck source=/dev/null
 . "$HVDCTL_PLACE/environment.given"
 read -r HVDCTL_PROCESS <"$HVDCTL_PLACE/id"
-read -r mask <"$HVDCTL_PLACE/umask" && umask "$mask"
+read -r hvdctl_mask <"$HVDCTL_PLACE/umask" && umask "$hvdctl_mask"
 export HVDCTL_PLACE HVDCTL_PROCESS HVDCTL_MAIN="$$"
 # `source` and modules need bash; its login shell has what the site sets up in /etc/profile.d. Without arguments, because what is sourced
 # there would take them for its own
-shell=bash
-command -v bash >/dev/null || shell='sh'
-exec "$shell" -l "$HVDCTL_PLACE/activate"
+hvdctl_shell=bash
+command -v bash >/dev/null || hvdctl_shell='sh'
+exec "$hvdctl_shell" -l "$HVDCTL_PLACE/activate"

@@ -1,10 +1,19 @@
-"""Where a job's files are. On a node of its own disk both are the job's directory; nodes that Slurm has allocated share
-that, and each but the first has its own record and log in a directory of it (allocation.py)."""
+"""Where a job's files are, and how its programs are started. On a node of its own disk all are in the job's directory;
+nodes that Slurm has allocated share that, and each but the first has its own record and log in a directory of it
+(allocation.py)."""
 import os
 import time
 
+import environment  # noqa: F401
+
 PROGRAMS = os.path.dirname(os.path.abspath(__file__))
 JOB = os.path.basename(PROGRAMS)
+PYTHON = "hvdctl-python"  # not a name that programs look for in PATH, where this directory comes first for launchers
+
+
+def command_of(program, *arguments):
+    """The command that starts a program of the job."""
+    return ["sh", os.path.join(PROGRAMS, PYTHON), os.path.join(PROGRAMS, program), *arguments]
 
 
 def own(directory, node, patience=0):

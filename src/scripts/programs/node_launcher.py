@@ -10,14 +10,17 @@ import fnmatch
 import json
 import os
 import pwd
+import signal
 import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import binding  # noqa: E402
 import files  # noqa: E402
 import variables  # noqa: E402
+from here import command_of  # noqa: E402
 
 EACH = "each"  # the argument of the second stage, which starts every rank
 
@@ -51,6 +54,9 @@ def inherited(env, patterns):
 
 def start_each():
     """Starts every rank of this node, and ends when all have: with the exit code of the first that failed."""
+    if "SLURMD_NODENAME" in os.environ:
+        # Slurm ends the step with this process, and the ranks get its SIGTERM, too
+        signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     request = json.load(sys.stdin)
     nowhere, code = open(os.devnull), 0
     pids = {subprocess.Popen(request["argv"], env=dict(os.environ, **variables), stdin=nowhere).pid
@@ -76,7 +82,7 @@ def main():
     argv = request["argv"]
     with tempfile.TemporaryFile() as rest:
         if request["variables"]:
-            argv = [sys.executable, os.path.abspath(__file__), EACH]
+            argv = command_of("node_launcher.py", EACH)
             rest.write(json.dumps(request).encode())
             rest.seek(0)
         os.dup2(rest.fileno(), 0)

@@ -7,7 +7,8 @@ passes SIGTERM on to its program, waits the grace period for it (a last checkpoi
 
 With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with
 0 if ranks can start here: the job's record exists, and so does their working directory. On a drained node it exits with
-DRAINED. With `signal` and a number it sends that signal to the ranks' programs.
+DRAINED. With `signal` and a number it sends that signal to the ranks' programs. With `request` it requests the end of
+the ranks, as Slurm does, and does not wait for it.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line,
 printed when the ranks have ended. To each line that then comes it answers with the time by its clock, but to OUTSIDE
@@ -22,6 +23,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import files  # noqa: E402
 import outside  # noqa: E402
 from here import HERE, JOB  # noqa: E402
@@ -206,6 +208,8 @@ def main():
         return ready()
     if sys.argv[1] == "signal":
         return deliver(int(sys.argv[2]))
+    if sys.argv[1] == "request":
+        return send(signal.SIGTERM, supervisors())
     os.write(1, b"\n" + READY + b"\n")
     if sys.argv[1] == "started":
         print(started(), flush=True)

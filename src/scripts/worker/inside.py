@@ -2,20 +2,28 @@
 changes nothing. hvdctl puts lines before it that set NAMES, the nodes' host names, and LIMIT, for how many seconds it
 may run; the launchers append programs of their own (src/launch). Frameworks are not imported if their files suffice,
 because that takes seconds."""
-import ctypes
-import glob
-import importlib.util
 import os
-import platform
-import re
-import socket
-import threading
-import time
+import sys
+
+# a module in the project or in PYTHONPATH may be named like one of Python's
+OF_RANKS, STANDARD = sys.path[:], os.path.dirname(os.__file__)
+sys.path[:] = [path for path in OF_RANKS if path in (STANDARD, os.path.join(STANDARD, "lib-dynload"))]
+import ctypes  # noqa: E402
+import glob  # noqa: E402
+import importlib.util  # noqa: E402
+import platform  # noqa: E402
+import re  # noqa: E402
+import shutil  # noqa: E402, F401 # the programs of launchers use it
+import socket  # noqa: E402
+import subprocess  # noqa: E402, F401
+import threading  # noqa: E402
+import time  # noqa: E402
 
 try:
     from importlib.metadata import version
 except ImportError:
     version = None
+sys.path[:] = OF_RANKS
 
 NAMES_LIMIT = 15  # seconds for the addresses of all names
 DEADLINE = time.monotonic() + globals()["LIMIT"]

@@ -1,9 +1,9 @@
 # The main process of a worker that is a process of the login: becomes its sshd. Arguments: sshd's options. Whatever arrives through it runs
 # in the worker's environment: sshd passes none of its own on.
-for sshd in "$(command -v sshd)" /usr/sbin/sshd /usr/local/sbin/sshd /sbin/sshd /run/current-system/sw/bin/sshd; do
-  [ ! -x "$sshd" ] || break
+for hvdctl_sshd in "$(command -v sshd)" /usr/sbin/sshd /usr/local/sbin/sshd /sbin/sshd /run/current-system/sw/bin/sshd; do
+  [ ! -x "$hvdctl_sshd" ] || break
 done
-if [ ! -x "$sshd" ]; then
+if [ ! -x "$hvdctl_sshd" ]; then
   echo "sshd: not found" >&2
   exit 127
 fi
@@ -12,4 +12,4 @@ fi
 # the login's own shell runs this line, whichever that is
 # shellcheck disable=SC2016 # it is the session's
 printf '%s\n' ". '$HVDCTL_PLACE/environment'" 'exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"' >"$HVDCTL_PLACE/session" || exit
-exec "$sshd" "$@" -o ForceCommand="exec sh $HVDCTL_PLACE/session"
+become "$hvdctl_sshd" "$@" -o ForceCommand="exec sh $HVDCTL_PLACE/session"

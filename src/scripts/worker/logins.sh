@@ -5,6 +5,7 @@
 # this script, and in any case after `whole`.
 set -u
 umask 077
+set_aside || :
 dir=$(mktemp -d /tmp/hvdctl-reach.XXXXXX) || exit 1
 agent=
 leave() {

@@ -10,4 +10,4 @@ printf '%s\n' '#!/bin/sh' 'unset LOGNAME MAIL SHELL USER' '. /run/hvdctl/environ
   echo "hvdctl: cannot set root's shell; logins keep their environment" >&2
 # a locked account, which sshd refuses, becomes one without a password
 [ ! -e /etc/shadow ] || sed -i 's/^root:![^:]*:/root:*:/' /etc/shadow || echo "hvdctl: cannot unlock root in /etc/shadow" >&2
-exec "$0" "$@"
+become "$0" "$@"

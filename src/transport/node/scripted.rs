@@ -399,7 +399,7 @@ impl Node {
                 [.., "exec", "-i", _, "python", "-"] => node.find_imports(own).await,
                 [.., "exec", "-i", _, "sh", "-c", _, "sh", _program] => node.find_program(own).await,
                 // a dry run asks a worker for its cores
-                [.., "python3", "-", bind, _ranks] => node.show_cores(bind, own).await,
+                [.., "python3", "-I", "-", bind, _ranks] => node.show_cores(bind, own).await,
                 _ => node.unexpected(&format!("{words:?}"), own).await,
             };
             // the receiver may be gone

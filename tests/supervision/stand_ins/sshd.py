@@ -15,6 +15,8 @@ import sys
 
 # the last one is what the node's login has exported
 ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "HOME", "OF_LOGIN")}
+with open("/run/cluster/variables") as file:
+    ENVIRONMENT.update(line.rstrip("\n").split("=", 1) for line in file)
 
 
 def frame(kind, data=b""):

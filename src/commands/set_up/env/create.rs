@@ -7,7 +7,7 @@ use crate::commands::Outcome;
 use crate::commands::shared::context::{ConnectedNodes, Context, node_rows};
 use crate::document::{NodeEntry, entries};
 use crate::environment::make::{EnvRequest, GivenEnv};
-use crate::environment::plan::{EnvStep, check_pythons, differences};
+use crate::environment::plan::{EnvStep, check_pythons, differences, differing_pythons};
 use crate::environment::probe::{EnvProbe, Packages};
 use crate::environment::source::PackageSource;
 use crate::environment::wheels::WheelSet;
@@ -69,12 +69,17 @@ pub async fn run(options: &EnvCreate, context: &Context) -> Result<Outcome, Erro
     let request = EnvRequest { place, name, python, source: &source, wheels: &wheels, hash: &hash, limit };
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = context.lock_each(nodes).await?;
-    let nodes = decide(&request, nodes, context).await?;
+    let (nodes, python) = decide(&request, nodes, context).await?;
     let give = async |(member, step, probe): (Member, EnvStep, EnvProbe)| {
         let Member { node, transport, .. } = &member;
         if step == EnvStep::Make {
             session.progress.record(&node.name, format!("started to create the virtualenv {name}"));
         }
+        // where there is none, uv would install its latest one
+        let request = match (&probe.python, &python) {
+            (None, Some(python)) => EnvRequest { python, ..request },
+            _ => request,
+        };
         let given = request.give((step, probe), (node, transport), &session.cancellation, events).await?;
         if let Some(given) = &given {
             if given.is_new {
@@ -94,12 +99,12 @@ pub async fn run(options: &EnvCreate, context: &Context) -> Result<Outcome, Erro
     Ok(outcome((place, name), &given, &offline, is_activated))
 }
 
-/// Finds out what is done on each node.
+/// Finds out what is done on each node, and which version of Python the nodes have that have one.
 async fn decide(
     request: &EnvRequest<'_>,
     nodes: NodeResults<Member>,
     context: &Context,
-) -> Result<NodeResults<(Member, EnvStep, EnvProbe)>, Error> {
+) -> Result<(NodeResults<(Member, EnvStep, EnvProbe)>, Option<String>), Error> {
     let Context { events, session, .. } = context;
     let probe = async |member: Member| {
         let Member { node, transport, .. } = &member;
@@ -119,8 +124,8 @@ async fn decide(
     let versions: Vec<(String, String)> = nodes.ok.iter().filter_map(version).collect();
     let versions: Vec<(&str, &str)> =
         versions.iter().map(|(node, version)| (node.as_str(), version.as_str())).collect();
-    check_pythons(&versions)?;
-    Ok(nodes)
+    let python = check_pythons(&versions)?.map(str::to_owned);
+    Ok((nodes, python))
 }
 
 pub(crate) fn outcome(
@@ -131,7 +136,10 @@ pub(crate) fn outcome(
 ) -> Outcome {
     let NodeResults { ok, failed } = given;
     let packages: Vec<(&str, &Packages)> = ok.iter().map(|(node, given)| (node.as_str(), &given.packages)).collect();
-    let differences = differences(&packages);
+    let pythons: Vec<(&str, &str)> =
+        ok.iter().map(|(node, given)| (node.as_str(), given.made.python.as_str())).collect();
+    let python = differing_pythons(&pythons).map(|versions| format!("Python: {versions}"));
+    let differences: Vec<String> = python.iter().cloned().chain(differences(&packages)).collect();
     let nodes: Vec<NodeEntry<EnvCreateNode>> = ok.iter().map(|(node, given)| entry(node, given)).collect();
     let mut text = node_rows(&nodes, |node| {
         let EnvCreateNode { changed, python, tool, packages, size, .. } = node;
@@ -139,7 +147,9 @@ pub(crate) fn outcome(
         format!("{done}: Python {python}, {}, {} ({tool})", count(*packages, "package"), human(*size))
     });
     differences.iter().for_each(|row| text += &format!("differs: {row}\n"));
-    if !differences.is_empty() {
+    if python.is_some() {
+        text += "hint: name a version for all nodes, e.g. --python 3.12\n";
+    } else if !differences.is_empty() {
         text +=
             "hint: pin the versions, e.g. with uv pip compile FILE -o pylock.toml, and run env create pylock.toml\n";
     }

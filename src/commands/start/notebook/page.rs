@@ -18,6 +18,11 @@ use tokio::sync::oneshot;
 
 /// Ports here that are tried, Jupyter's own first.
 const PORTS: std::ops::Range<u16> = 8888..8988;
+/// Becomes the program in the argument. The directory of a notebook of hvdctl 0.2.0 does not have the script that starts
+/// it outside the environment of ranks.
+const OPEN: &str = "python=${0%/*}/hvdctl-python
+if [ -e \"$python\" ]; then exec sh \"$python\" \"$0\" page; fi
+exec python3 \"$0\" page";
 /// The operation on the master, for messages.
 const FORWARD: &str = "open JupyterLab";
 
@@ -104,7 +109,7 @@ impl Page<'_> {
         let events = &context.events;
         let (token, port) = (Secret::plain(random::token()), self.listener.local_addr().ok()?.port());
         let reach = async {
-            let argv = ["python3", &self.program, "page"];
+            let argv = ["sh", "-c", OPEN, &self.program];
             let process = self.runtime.exec(&self.container, &argv, FORWARD).await?;
             self.transport.reach(self.listener, process, &token, FORWARD).await
         };

@@ -19,6 +19,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 os.environ["HVDCTL_NODE"] = ""  # this runs on the first node, whatever nodes an earlier allocation had (here.py)
 import endings  # noqa: E402
 import faults  # noqa: E402
@@ -26,13 +27,12 @@ import files  # noqa: E402
 import frames  # noqa: E402
 import result  # noqa: E402
 import variables  # noqa: E402
-from here import PROGRAMS  # noqa: E402
+from here import PROGRAMS, command_of  # noqa: E402
 
 OWN = ("job.json", "launcher.json", "env.json")  # what each node has of its own
 OPEN = (faults.END_NOT_KNOWN, faults.PREEMPTED, faults.PREEMPTED_TO_RETURN)
 PLACED = {"is_placed": True}  # record/mod.rs
 LOGS = ("log", "samples")
-SUPERVISOR = os.path.join(PROGRAMS, "job_supervisor.py")
 SIOCGIFADDR = 0x8915  # asks for the address of an interface
 FIRST = "first.json"  # the environment that is passed from the first node to the others
 SUBMITTED, BEGUN = "submitted", "begun"  # the environments of the login and of the batch script (slurm/submit.sh)
@@ -181,7 +181,7 @@ def addresses(nodes, env, limit):
     seconds for Slurm to start a program on all of them."""
     if len(nodes) == 1:
         return {nodes[0]: "127.0.0.1"}
-    command = [sys.executable, os.path.abspath(__file__), "address", nodes[0]]
+    command = command_of("allocation.py", "address", nodes[0])
     try:
         asked = after_prologs(len(nodes), command, env, limit)
     except subprocess.TimeoutExpired as error:
@@ -539,7 +539,7 @@ def main():
         os.environ["SLURM_CPU_BIND"] = "none"
     if launch["launcher"][0] == "srun" and "SLURM_MPI_TYPE" not in os.environ and "SLURM_MPI_TYPE" not in declared():
         connect_mpi(config, len(hostnames(os.environ["SLURM_JOB_NODELIST"])))
-    os.execvp(sys.executable, [sys.executable, SUPERVISOR])
+    os.execvp("sh", command_of("job_supervisor.py"))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ import sys
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import endings  # noqa: E402
 import faults  # noqa: E402
 import files  # noqa: E402
 import result  # noqa: E402
-from here import PROGRAMS  # noqa: E402
+from here import command_of  # noqa: E402
 
 PAUSE = 0.1  # seconds
 ENDS = {endings.TIME_LIMIT: faults.TIME_LIMIT, endings.NODE_LOST: faults.NODE_FAILED,
@@ -60,7 +61,7 @@ def main():
         result.write(files.write, launch["format"], ranks, fault, stopped)
         return 0
     files.write_json("launch.json", with_nodes(launch, allocation["shares"]))
-    os.execvp(sys.executable, [sys.executable, os.path.join(PROGRAMS, "job_supervisor.py")])
+    os.execvp("sh", command_of("job_supervisor.py"))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-#!/bin/sh
 # The remote shell of a job that runs in an allocation of Slurm, in the place of ssh.sh: starts a command on a node of the allocation as a
 # step of its job, as `ssh [OPTION…] ADDRESS COMMAND…` would. allocation.py has written which node has which address.
-here=${0%/*}
-address=
+hvdctl_here=${0%/*}
+hvdctl_address=
 while [ $# -gt 0 ]; do
   case $1 in
   # a connection that others use: each of them is a step of its own. It lasts until the one who has opened it ends
@@ -11,26 +10,44 @@ while [ $# -gt 0 ]; do
   -[bcDEeFIiJLlmOopQRSWw]) shift ;;
   -*) ;;
   *)
-    [ -z "$address" ] || break
-    address=$1
+    [ -z "$hvdctl_address" ] || break
+    hvdctl_address=$1
     ;;
   esac
   shift
 done
-while read -r one name resources; do
-  [ "$one" != "$address" ] || node=$name gres=$resources
-done <"$here/addresses"
-if [ -z "${node:-}" ]; then
-  echo "hvdctl: no node of the allocation has the address $address" >&2
+while read -r hvdctl_one hvdctl_name hvdctl_resources; do
+  [ "$hvdctl_one" != "$hvdctl_address" ] || hvdctl_node=$hvdctl_name hvdctl_gres=$hvdctl_resources
+done <"$hvdctl_here/addresses"
+if [ -z "${hvdctl_node:-}" ]; then
+  echo "hvdctl: no node of the allocation has the address $hvdctl_address" >&2
   exit 255
 fi
 # up to 21.08, --overlap shares CPUs and no GPUs (seen with 20.11): what asks for GPUs waits until the ranks have ended that have them, and
 # what ends ranks, or only looks whether the node answers, needs none
-case $* in 'python3 '*/reap.py* | true) gres=none ;; esac
+case $* in 'sh '*/reap.py* | true) hvdctl_gres=none ;; esac
 # what the job as a whole asked for is not for a step of one process
-for variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
-  case $variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$variable" ;; esac
+for hvdctl_variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
+  case $hvdctl_variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$hvdctl_variable" ;; esac
 done
-# Slurm sends SIGTERM to each process of a step, and ends the rest of it when this shell has ended: ranks have time to save
-exec srun --job-name="hvdctl.${here##*/}" --nodes=1 --ntasks=1 --nodelist="$node" ${gres:+"--gres=$gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
-  sh -c "trap '' USR1 USR2; trap : TERM; HVDCTL_NODE=$node; export HVDCTL_NODE; $*"
+set_aside_unless_needed srun --version
+# Slurm may send SIGTERM to this shell alone, and ends the rest of the step with it: the ranks of the node get it from here, and the shell
+# waits for what it has started
+export HVDCTL_PROGRAMS="$hvdctl_here"
+exec srun --job-name="hvdctl.${hvdctl_here##*/}" --nodes=1 --ntasks=1 --nodelist="$hvdctl_node" ${hvdctl_gres:+"--gres=$hvdctl_gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
+  sh -c "$hvdctl_give_back
+trap '' USR1 USR2
+hvdctl_here=\$HVDCTL_PROGRAMS
+unset HVDCTL_PROGRAMS
+export HVDCTL_NODE=$hvdctl_node
+exec 3<&0
+{
+  $*
+} <&3 3<&- &
+exec 3<&-
+trap 'sh \"\$hvdctl_here/hvdctl-python\" \"\$hvdctl_here/reap.py\" request' TERM
+while :; do
+  wait \$!
+  hvdctl_code=\$?
+  kill -0 \$! 2>/dev/null || exit \$hvdctl_code
+done"

@@ -89,7 +89,7 @@ def activate(place, env, directory):
     given = os.path.join(place, "environment.given")
     env = {name: value for name, value in env.items() if name not in OF_LOGIN}
     env.update(HVDCTL_GIVEN=given, HVDCTL_PLACE=directory)
-    shell = 'shell=bash; command -v bash >/dev/null || shell=sh; . "$HVDCTL_GIVEN"; exec "$shell" -l "$0"'
+    shell = '. "$HVDCTL_GIVEN"; command -v bash >/dev/null || exec sh -l "$0"; exec bash -l "$0"'
     ran = subprocess.run(["sh", "-c", shell, os.path.join(place, "activate")], env=env, stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if ran.returncode:
@@ -98,7 +98,21 @@ def activate(place, env, directory):
     path = os.path.join(directory, "environment")
     found = read(path)
     os.unlink(path)
+    check_python(found.get("PATH", os.defpath))
     return found
+
+
+def check_python(path):
+    """Raises RuntimeError if the first `python3` in a PATH is on another node only: as process/find_python.sh."""
+    for place in path.split(os.pathsep):
+        python = os.path.join(place or ".", "python3")
+        if os.path.isdir(python) or not os.path.lexists(python):
+            continue
+        if not os.access(python, os.X_OK):
+            why = "cannot be executed" if os.path.exists(python) else "leads to %s, which is not on this node" % (
+                os.readlink(python))
+            raise RuntimeError("%s, the first python3 in PATH, %s" % (python, why))
+        return
 
 
 def take_own(env, own=None):

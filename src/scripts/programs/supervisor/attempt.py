@@ -21,6 +21,7 @@ import reap
 import roster
 import variables
 import workers
+from here import command_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PORTS = range(20000, 32000)  # below those that systems give out (ip_local_port_range)
@@ -221,12 +222,12 @@ class Launcher:
             return
         for index, place in enumerate(places):
             request = json.dumps(self.request(places, index, env)).encode() + b"\n"
-            program = os.path.join(HERE, "node_launcher.py")
+            program = command_of("node_launcher.py")
             if place["node"] == here:
-                process = self.children.start(["python3", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                process = self.children.start(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                               stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
             else:
-                process = self.nodes.ssh(place, [], ["python3 " + shlex.quote(program)], subprocess.PIPE,
+                process = self.nodes.ssh(place, [], [" ".join(map(shlex.quote, program))], subprocess.PIPE,
                                          subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
                                          env=env if self.launch.get("slurm") else None)
             try:

@@ -25,6 +25,7 @@ import threading
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import allocation  # noqa: E402
 import endings  # noqa: E402
 import faults  # noqa: E402

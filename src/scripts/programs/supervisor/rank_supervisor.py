@@ -25,6 +25,7 @@ import time
 import traceback
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import activity  # noqa: E402
 import binding  # noqa: E402
 import files  # noqa: E402
@@ -591,7 +592,7 @@ def detach():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.close(answer)
     os.waitpid(between, 0)
-    be_shim(answers)
+    be_shim(answers, alive)
 
 
 def node_address():
@@ -601,8 +602,12 @@ def node_address():
     return ""
 
 
-def be_shim(answers):
-    """Waits for the rank's end and passes it on to the launcher; does not return."""
+def be_shim(answers, alive):
+    """Waits for the rank's end and passes it on to the launcher; does not return. Slurm ends a step when the process
+    has ended that it has started, which may be this one: at its SIGTERM this lets the supervisor end the rank, for which
+    `alive` is closed, and goes on waiting."""
+    if "SLURMD_NODENAME" in os.environ:
+        signal.signal(signal.SIGTERM, lambda _number, _frame: os.dup2(answers, alive))
     # no answer: the supervisor was killed
     code, delay, is_replaced = map(int, os.read(answers, 64).split() or (128 + signal.SIGKILL, 0, 0))
     if code and not delay:

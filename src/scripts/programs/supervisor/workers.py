@@ -12,6 +12,7 @@ import time
 import files
 import outside
 import reap
+from here import command_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # closed to others; programs/ssh.sh looks there as well. Short, because the path of a socket has at most 107 bytes, and
@@ -44,6 +45,11 @@ def kill_after(child, seconds):
     timer.daemon = True
     timer.start()
     return timer
+
+
+def reaper(*arguments):
+    """The line of sh that starts reap.py."""
+    return " ".join(map(shlex.quote, command_of("reap.py", *arguments)))
 
 
 def await_ready(child):
@@ -131,7 +137,7 @@ class Workers:
     def start_reaper(self, worker, *arguments):
         """Starts reap.py on another node. The open connection may lead to a machine that is gone: if nothing arrives
         over it, another one is opened."""
-        command = [" ".join(["python3", shlex.quote(os.path.join(HERE, "reap.py")), *arguments])]
+        command = [reaper(*arguments)]
         child = self.ssh(worker, SHARED, command, subprocess.PIPE, subprocess.PIPE)
         output = select.poll()
         output.register(child.stdout, select.POLLIN)
@@ -203,7 +209,7 @@ class Workers:
     def started(self, worker):
         """How many ranks have started on a node, or None if it does not answer. Uses a login of its own: the open
         connection is for the end."""
-        command = ["python3 %s started" % shlex.quote(os.path.join(HERE, "reap.py"))]
+        command = [reaper("started")]
         try:
             child = self.ssh(worker, [], command, subprocess.DEVNULL, subprocess.PIPE)
         except OSError:
@@ -220,7 +226,7 @@ class Workers:
 
     def signal(self, worker, number):
         """Sends a signal to the ranks of a node."""
-        command = ["python3 %s signal %d" % (shlex.quote(os.path.join(HERE, "reap.py")), number)]
+        command = [reaper("signal", str(number))]
         with contextlib.suppress(OSError):
             child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
             late = kill_after(child, PROGRAM_LIMIT)
@@ -230,7 +236,7 @@ class Workers:
     def ready(self, worker):
         """Asks a node whether ranks can start there. Returns the exit code of `reap.py ready`, or None without an
         answer: a connection that does not lead to the node any more is closed."""
-        command = ["python3 %s ready" % shlex.quote(os.path.join(HERE, "reap.py"))]
+        command = [reaper("ready")]
         try:
             child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -13,11 +13,12 @@ import re
 import sys
 import time
 
-import faults
-import queue_state
-import queued
-import result
-from engine import Engine, EngineError
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
+import faults  # noqa: E402
+import queue_state  # noqa: E402
+import queued  # noqa: E402
+import result  # noqa: E402
+from engine import Engine, EngineError  # noqa: E402
 
 PAUSE = 0.5  # seconds
 IDLE = 20  # rounds after which Slurm is asked although no job is known

@@ -3,6 +3,8 @@
 # Slurm has decided on. Each is started again when it ends, so that jobs outlive a restart of one. Arguments: directory of its files, node,
 # its address, and which container this is: `daemons` or `agent`, on the master followed by `controller`.
 directory=$1 node=$2 address=$3 which=$4 role=${5:-}
+# the image may be that of ranks
+set_aside_unless_needed slurmd -V
 cd / || exit
 # of a container that was killed
 rm -f /run/hvdctl-*.pid
@@ -69,14 +71,14 @@ keep munged key_daemon &
 while [ ! -S /run/munge/munge.socket.2 ]; do sleep 0.1; done
 case $which:$role in
 daemons:controller) keep slurmctld controller & ;;
-agent:controller) keep agent python3 "$directory/agent.py" & ;;
+agent:controller) keep agent python3 -I -X utf8 "$directory/agent.py" & ;;
 esac
 case $which in
 daemons) keep slurmd node_daemon & ;;
 agent)
   # it begins with the files as they are
   rm -f "$directory/.restart"
-  keep node python3 "$directory/node.py" &
+  keep node python3 -I -X utf8 "$directory/node.py" &
   ;;
 esac
 end() {

@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 
-import queued
-from engine import Engine, EngineError
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
+import queued  # noqa: E402
+from engine import Engine, EngineError  # noqa: E402
 
 READY = 60  # seconds for a worker's sshd to listen
 FRESH = 300  # seconds in which a job that hvdctl prepares without Slurm gets its first process

@@ -89,17 +89,19 @@ fn the_variables_of_a_script_are_found() {
 fn scripts() -> BTreeMap<Vec<String>, String> {
     static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
-            r#"concat!\(\s*(?:include_str!\("[^"]+\.sh"\),?\s*)+\)|include_str!\("[^"]+\.sh"\)|process_script!\([^)]+\)"#,
+            r#"concat!\(\s*(?:include_str!\("[^"]+\.sh"\),?\s*)+\)|include_str!\("[^"]+\.sh"\)|(?:process|environment)_script!\([^)]+\)"#,
         )
         .unwrap()
     });
     static FILE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#"scripts/([\w./]+\.sh)""#).unwrap());
     static PART: LazyLock<Regex> = LazyLock::new(|| Regex::new(r#""([\w./]+\.sh)""#).unwrap());
-    // runtime/process.rs
     static MACRO: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"(?s)macro_rules! process_script \{(.*?)\n\}").unwrap());
-    let of_processes = include_str!("../../../runtime/process.rs");
-    let of_processes = MACRO.captures(of_processes).expect("the macro of these scripts").get(1).unwrap().as_str();
+        LazyLock::new(|| Regex::new(r"(?s)macro_rules! (?:process|environment)_script \{(.*?)\n\}").unwrap());
+    let prepended = |source: &'static str| MACRO.captures(source).expect("the macro of these scripts").get(1).unwrap();
+    let prepended = [
+        ("process_script!", prepended(include_str!("../../../runtime/process.rs")).as_str()),
+        ("environment_script!", prepended(include_str!("../../../runtime/environment.rs")).as_str()),
+    ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut directories, mut found) = (vec![root.clone()], BTreeMap::new());
     while let Some(directory) = directories.pop() {
@@ -113,9 +115,9 @@ fn scripts() -> BTreeMap<Vec<String>, String> {
                     regex.captures_iter(text).map(|name| name[1].to_owned()).collect()
                 };
                 let whole = whole.as_str();
-                let names = match whole.starts_with("process_script!") {
-                    true => [names(&FILE, of_processes), names(&PART, whole)].concat(),
-                    false => names(&FILE, whole),
+                let names = match prepended.iter().find(|(name, _)| whole.starts_with(name)) {
+                    Some((_, parts)) => [names(&FILE, parts), names(&PART, whole)].concat(),
+                    None => names(&FILE, whole),
                 };
                 let text = names.iter().map(|name| fs::read_to_string(root.join("scripts").join(name)).unwrap());
                 found.insert(names.clone(), text.collect());

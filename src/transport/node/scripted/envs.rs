@@ -21,6 +21,8 @@ pub struct Envs {
     pub wheels: BTreeMap<String, BTreeSet<String>>,
     /// The reason why no virtualenv is removed, if any.
     pub used: Option<String>,
+    /// The latest Python that its uv knows.
+    pub latest: String,
     /// The lines of `activate` that came last.
     pub activated: String,
 }
@@ -34,6 +36,7 @@ impl Default for Envs {
             made: BTreeMap::new(),
             wheels: BTreeMap::new(),
             used: None,
+            latest: "3.13.1".into(),
             activated: String::new(),
         }
     }
@@ -84,7 +87,10 @@ impl NodeState {
         let of = |key: &str| envs.tools.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().to_owned();
         let (python, uv) = (of("python "), of("uv "));
         let tool = if uv.is_empty() { "pip 23.2.1".to_owned() } else { format!("uv {uv}") };
-        let python = python.split(' ').next().unwrap_or_default();
+        // uv installs one where there is none: the latest that it knows
+        let asked = variable(&variable(text, "install"), "python");
+        let installed = if asked.is_empty() { envs.latest.clone() } else { format!("{asked}.1") };
+        let python = python.split(' ').next().filter(|python| !python.is_empty()).unwrap_or(&installed);
         let made = format!(
             "tool {tool}\nhash {}\npython {python}\ncontent {}\nsize 2048\ntime {now}\nsource {}\n",
             variable(text, "hash"),
