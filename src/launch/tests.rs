@@ -93,7 +93,7 @@ fn every_node_has_an_agent_of_torchrun() {
     let all = commands(LauncherName::Torchrun, Controller::Gloo, &REQUEST);
     let lines: Vec<String> = all.iter().map(|command| command.argv.join(" ")).collect();
     let end = "--master_addr 10.0.0.1 --master_port 29500 --max_restarts 0 --no_python sh \
-               /opt/horovod/jobs/j1/rank_supervisor.py";
+               /opt/horovod/jobs/j1/hvdctl-python /opt/horovod/jobs/j1/rank_supervisor.py";
     assert_eq!(
         lines,
         [
