@@ -92,7 +92,8 @@ impl Past {
             let own = latest.iter().filter(|((from, _), _)| *from == index);
             let own: BTreeMap<String, f64> =
                 own.map(|((_, to), value)| (nodes[*to].name().to_owned(), *value)).collect();
-            (self.is_forgotten || !own.is_empty()).then_some((&nodes[index], past::with(nodes[index].name(), sent?, &own)))
+            (self.is_forgotten || !own.is_empty())
+                .then_some((&nodes[index], past::with(nodes[index].name(), sent?, &own)))
         };
         let texts: Vec<(&ObservedNode, String)> =
             self.sent.into_iter().enumerate().filter_map(|(index, sent)| text((index, sent))).collect();
