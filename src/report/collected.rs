@@ -378,8 +378,8 @@ impl RankHistory {
 
     /// Ends the wait on a node that is open. One that an earlier attempt has left open ends with its rank.
     fn go_on(&mut self, node: usize, time: f64) {
-        let waits = self.waits.iter_mut().rev();
-        if let Some(wait) = waits.filter(|wait| wait.node == node && wait.start <= time).next() {
+        let mut waits = self.waits.iter_mut().rev();
+        if let Some(wait) = waits.find(|wait| wait.node == node && wait.start <= time) {
             wait.end.get_or_insert(time);
         }
     }

@@ -120,7 +120,7 @@ fn ranks_of_a_lost_node_end_with_its_attempt() {
     ];
     for order in [[0, 1], [1, 0]] {
         let mut report = Report::new(&job, START + 100.0, Vec::new());
-        order.map(|i| take(&mut report, logs[i].0, &logs[i].1));
+        order.iter().for_each(|i| take(&mut report, logs[*i].0, &logs[*i].1));
         let page = report.html();
         for text in [
             "rank 1 <small>node1</small>",

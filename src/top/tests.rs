@@ -165,7 +165,7 @@ fn a_rank_is_on_the_node_where_it_was_started_last() {
     ];
     for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0]] {
         let mut view = View::new(&job(), NOW - 600.0, None);
-        order.map(|i| take(&mut view, logs[i].0, logs[i].1));
+        order.iter().for_each(|i| drop(take(&mut view, logs[*i].0, logs[*i].1)));
         let rank = &view.ranks[&1];
         let known = (view.nodes[rank.node].name.as_str(), rank.code, rank.waits.as_deref(), rank.line.1.as_str());
         assert_eq!(known, ("node1", None, None, "step 7"), "{order:?}");
