@@ -50,7 +50,7 @@ const EACH_FAULT: &str = "import faults, inspect, json
 for name, made in sorted(vars(faults).items()):
     if inspect.isfunction(made) and name != 'fault':
         made = made(*([7] * len(inspect.signature(made).parameters))) if name != 'of_driver' else made('number of resets')
-        made = {key: 'x' if key in ('message', 'missing') else value for key, value in made.items()}
+        made = {key: 'x' if key in ('message', 'missing', 'node') else value for key, value in made.items()}
     if isinstance(made, dict) and 'kind' in made:
         print(json.dumps(made))
 print(json.dumps(faults.of_driver('another reason')))

@@ -540,9 +540,11 @@ fn locks_are_of_files_that_are_open_for_writing() {
 #[test]
 fn programs_on_the_nodes_have_no_places_of_their_own() {
     let places = Regex::new(r#"(^|[\s'"=])(/workspace|/data|/root|/run/hvdctl)\b"#).unwrap();
-    // the main processes of containers
+    // the main processes of containers, and what looks for the mark of one
     let of_container = [
         "src/scripts/worker/start.sh",
+        "src/scripts/worker/init.py",
+        "src/scripts/programs/reap.py",
         "src/scripts/export/worker.sh",
         "src/scripts/slurm/nodes/main.sh",
         "src/scripts/slurm/nodes/restart.sh",

@@ -6,7 +6,7 @@ use super::Severity::{Error, Note, Warning};
 use super::{Check, Finding, NodeView, fold, python};
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
-use crate::inventory::{Gpus, Inventory, Node};
+use crate::inventory::{Cluster, Gpus, Inventory, Node};
 use crate::node::differing::differing;
 use crate::node::facts::{Facts, Span};
 use crate::node::gpus::GpuRequest;
@@ -15,7 +15,7 @@ use crate::node::jobs::Rank;
 use crate::node::names::is_localhost;
 use crate::node::network::{self, Endpoint, is_virtual};
 use crate::node::permissions::{ExposedPath, WHY};
-use crate::node::storage::Inodes;
+use crate::node::storage::{Inodes, SharedMemory};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::Role;
@@ -79,6 +79,7 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     found.extend(views.iter().flat_map(|view| permissions(inventory, view)));
     found.extend(views.iter().flat_map(disks));
     found.extend(views.iter().filter_map(|view| accelerators(view.node, view.facts)));
+    found.extend(views.iter().filter_map(|view| left_memory(&inventory.cluster, view.node, view.facts)));
     found.extend(views.iter().filter_map(cdi));
     found.extend(views.iter().flat_map(inodes));
     found.extend(data(views));
@@ -219,6 +220,29 @@ fn cdi(view: &NodeView<'_>) -> Option<Finding> {
     }
     let (message, hint) = facts.cdi.as_ref()?.fault(&network::gpu_request(node, facts), &facts.gpus)?;
     Some(view.error(Check::Toolkit, message).explain("no container with these GPUs can be started", hint))
+}
+
+/// The share of a worker's `/dev/shm` that may be in use while no job runs.
+const IDLE_SHM: u64 = 8;
+
+/// Returns a finding on memory that nothing gives back: files that ranks of earlier jobs have left in the worker's
+/// `/dev/shm`. hvdctl removes those of libraries when a job ends (`shared_memory.py`).
+pub fn left_memory(cluster: &Cluster, node: &Node, facts: &Facts) -> Option<Finding> {
+    let SharedMemory { size, used } = facts.storage.shared_memory?;
+    if !facts.jobs.ranks.is_empty() || used.saturating_mul(IDLE_SHM) < size || used == 0 {
+        return None;
+    }
+    let (used, size) = (human(used), human(size));
+    let message = format!("{used} of {size} in its worker's /dev/shm are in use, and no job has ranks there");
+    Some(Finding::new(Warning, Check::Shm, &node.name, message).explain(
+        "ranks that were killed, or programs that keep data there, have left files, which take memory; where too little \
+         is left, NCCL and data loaders fail with \"Bus error\"",
+        format!(
+            "list them with `docker exec {} ls -l /dev/shm` on the node (or `podman exec`) and remove those that are not \
+             needed; a new worker has none of them: `hvdctl down`, then `hvdctl up`",
+            cluster.worker
+        ),
+    ))
 }
 
 /// Returns a finding on accelerators that are not NVIDIA's or are not listed: without the inventory's help the node's

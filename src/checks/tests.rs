@@ -469,6 +469,26 @@ fn podman_needs_a_description_of_the_gpus_and_no_runtime() {
 }
 
 #[test]
+fn memory_that_ended_jobs_have_left() {
+    let found = |line: &str, is_running: bool| {
+        let found = Clinic::with(2, |c| {
+            let reported =
+                Facts::parse(&format!("{line}\n{}", if is_running { "rank run-1 7 c1 lab -\n" } else { "" }));
+            let facts = &mut c.nodes[1].facts;
+            (facts.storage.shared_memory, facts.jobs.ranks) = (reported.storage.shared_memory, reported.jobs.ranks);
+        });
+        found.found().into_iter().filter(|line| line.contains("/dev/shm")).collect::<Vec<_>>()
+    };
+    let left =
+        "warning shm gpu02: 400.0 MiB of 1.0 GiB in its worker's /dev/shm are in use, and no job has ranks there";
+    assert_eq!(found("shm 4096 262144 159744", false), [left]);
+    assert_eq!(found("shm 4096 262144 159744", true), [""; 0], "they may be those of its ranks");
+    for line in ["shm 4096 262144 262144", "shm 4096 262144 240000", "shm 4096 0 0", "shm ", "shm 4096 1 2"] {
+        assert_eq!(found(line, false), [""; 0], "{line}");
+    }
+}
+
+#[test]
 fn accelerators_that_containers_do_not_get() {
     let of = |lines: &str, make: &dyn Fn(&mut Node)| {
         let sick = |c: &mut Clinic| {

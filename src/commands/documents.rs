@@ -310,7 +310,7 @@ fn status_made(all: &mut Made, mark: Drained) {
         jobs: job.into_iter().map(str::to_owned).collect(),
         idle: Vec::new(),
         drained: None,
-        accelerators: None,
+        findings: Vec::new(),
     };
     let smi = Some("Failed to initialize NVML".to_owned());
     let broken = NodeStatus {

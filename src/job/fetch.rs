@@ -52,6 +52,9 @@ pub struct FetchOptions<'a> {
 /// The file of a job's directory that has what a node was sent of a notebook (`notebook.py`).
 const RECEIVED: &str = "notebook_received.json";
 
+/// The most bytes of it, which are enough for half a million files.
+const MOST_RECEIVED: u64 = 64 << 20;
+
 /// By how many seconds the clocks of nodes may differ.
 const SKEW: f64 = 60.0;
 
@@ -166,7 +169,7 @@ async fn leave_out_copies(
     let mut failed = Vec::new();
     for member in members.iter().filter(|member| member.node.name != job.launcher()) {
         let name = &member.node.name;
-        let list = node_log::read_file(member, cluster, &job.id, RECEIVED).await;
+        let list = node_log::read_file(member, cluster, &job.id, RECEIVED, MOST_RECEIVED).await;
         let received = list.and_then(|list| {
             read_received(&list).map_err(|error| NodeError::failed(name, "read what was sent to it", error.to_string()))
         });
@@ -295,11 +298,37 @@ pub(super) fn check_conflicts(existing: &[(Download, Existing)], directory: &Pat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::Inventory;
+    use crate::transport::node::scripted::Nodes;
+    use crate::transport::node::{Transport, TransportKind};
+    use std::sync::Arc;
 
     #[test]
     fn a_list_that_is_cut_off_is_not_taken_for_none() {
         assert!(read_received(b"").unwrap().is_empty());
         assert_eq!(read_received(b"{\"a.py\": [5, 1.5]}").unwrap()["a.py"], (5, 1.5));
         assert!(read_received(b"{\"a.py\": [5, 1.5], \"b").is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_list_is_read_to_its_end_and_a_file_that_is_too_long_is_not_cut_off() {
+        let nodes = Nodes::new(&["node1"]);
+        let Inventory { cluster, nodes: mut hosts, .. } = Inventory::local("node1", "test/horovod:1");
+        let kind = TransportKind::Scripted(nodes.clone());
+        let transport = Arc::new(Transport::open_as_login(&cluster, &hosts[0], kind).await.unwrap());
+        let member = Member::new(hosts.remove(0), transport);
+        let names = (0..20_000).map(|i| (format!("data/features/part-of-the-{i:09}.npy"), (5, 1_700_000_000.123_456)));
+        let list: BTreeMap<String, (u64, f64)> = names.collect();
+        let text = serde_json::to_string(&list).unwrap();
+        assert!(text.len() > 1 << 20);
+        nodes.edit("node1", |state| {
+            let files = &mut state.directories.entry("run-1".into()).or_default().files;
+            files.extend([(RECEIVED.to_owned(), text.clone()), ("job.json".to_owned(), "1234".to_owned())]);
+        });
+        let read = async |file, most| node_log::read_file(&member, &cluster, "run-1", file, most).await;
+        assert_eq!(read_received(&read(RECEIVED, MOST_RECEIVED).await.unwrap()).unwrap(), list);
+        assert_eq!(read("job.json", 4).await.unwrap(), b"1234");
+        assert_eq!(read("job.json", 3).await.unwrap_err().message, "it has more than 3 B");
+        assert!(read("other", 3).await.unwrap().is_empty());
     }
 }

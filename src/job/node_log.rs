@@ -31,8 +31,8 @@ const WINDOW: u64 = 256 << 10;
 /// The time between two signs of life of a node's follower.
 const PULSE: Duration = Duration::from_secs(3);
 
-/// The most bytes of another file.
-const MOST_OF_FILE: u64 = 1 << 20;
+/// The most bytes of the job's record.
+const MOST_OF_RECORD: u64 = 1 << 20;
 
 const OPERATION: &str = "read the job's log";
 
@@ -258,14 +258,25 @@ impl NodeLog {
     }
 }
 
-/// Returns a file of the directory of a job; nothing if it is not there.
+/// Returns a file of the directory of a job; nothing if it is not there. `most`: the bytes that it may have.
 ///
 /// # Errors
-/// The node's message.
-pub async fn read_file(member: &Member, cluster: &Cluster, id: &str, file: &str) -> Result<Vec<u8>, NodeError> {
+/// The node's message, or that the file has more.
+pub async fn read_file(
+    member: &Member,
+    cluster: &Cluster,
+    id: &str,
+    file: &str,
+    most: u64,
+) -> Result<Vec<u8>, NodeError> {
     let script = Script::new(PIECE_OF).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("file", file);
-    let script = script.with("offset", "0").with("length", &MOST_OF_FILE.to_string());
-    member.transport.script(&script, "read a file of the job").await
+    let script = script.with("offset", "0").with("length", &most.saturating_add(1).to_string());
+    let operation = format!("read {file} of the job");
+    let text = member.transport.script(&script, &operation).await?;
+    if text.len() as u64 > most {
+        return Err(NodeError::failed(&member.node.name, &operation, format!("it has more than {}", human(most))));
+    }
+    Ok(text)
 }
 
 /// Takes the nodes on which Slurm has started a job again, and keeps those that it had before.
@@ -273,7 +284,7 @@ pub async fn read_file(member: &Member, cluster: &Cluster, id: &str, file: &str)
 /// # Errors
 /// When the login node does not answer, or the job's record cannot be read.
 pub async fn place_again(job: &mut JobNodes<'_>) -> Result<(), NodeError> {
-    let text = read_file(&job.launcher, job.cluster, job.id, "job.json").await?;
+    let text = read_file(&job.launcher, job.cluster, job.id, "job.json", MOST_OF_RECORD).await?;
     let record = Record::read(job.id, &String::from_utf8_lossy(&text))
         .map_err(|record| NodeError::failed(job.launcher.transport.node(), "read the job's record", record.reason))?;
     let shares = record.placement.shares.into_iter().map(|share| share.node);

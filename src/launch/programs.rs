@@ -30,7 +30,7 @@ pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
     (0o755, REMOTE_SHELL, concat!("#!/bin/sh\n", environment_script!("programs/slurm/srun.sh")));
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 19] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 20] = [
     (0o644, PYTHON, environment_script!("programs/environment/python.sh")),
     (0o644, "environment.py", include_str!("../scripts/programs/environment/environment.py")),
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
@@ -46,6 +46,7 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 19] = [
     (0o644, "starting.py", include_str!("../scripts/programs/supervisor/starting.py")),
     (0o644, "waiting.py", include_str!("../scripts/programs/supervisor/waiting.py")),
     (0o644, "reap.py", include_str!("../scripts/programs/reap.py")),
+    (0o644, "shared_memory.py", include_str!("../scripts/programs/shared_memory.py")),
     (0o644, "outside.py", include_str!("../scripts/programs/outside.py")),
     (0o644, "variables.py", include_str!("../scripts/programs/slurm/variables.py")),
     (0o644, "node_launcher.py", include_str!("../scripts/programs/node_launcher.py")),

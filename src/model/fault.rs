@@ -20,6 +20,11 @@ pub enum Fault {
     },
     /// The engine stopped the container of the launcher.
     ContainerStopped,
+    /// The worker of a node was stopped or killed, or its sshd was.
+    WorkerStopped {
+        /// The node.
+        node: String,
+    },
     /// The container of the launcher was removed while the job was in Slurm's queue.
     ContainerRemoved,
     /// The time limit that Slurm gave it was reached.
@@ -126,6 +131,9 @@ impl fmt::Display for Fault {
             Fault::ContainerStopped => f.write_str(
                 "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down",
             ),
+            Fault::WorkerStopped { node } => {
+                write!(f, "the worker of {node} was stopped or killed, or its engine or machine shut down")
+            }
             Fault::ContainerRemoved => {
                 f.write_str("its launcher's container was removed while it was in Slurm's queue")
             }

@@ -48,6 +48,15 @@ pub struct SharedDirectory {
     pub with: Vec<String>,
 }
 
+/// Memory that processes share as files: `/dev/shm` of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// Its size in bytes.
+    pub size: u64,
+    /// Bytes that are in use.
+    pub used: u64,
+}
+
 /// The observed directories of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeStorage {
@@ -65,6 +74,8 @@ pub struct NodeStorage {
     pub pushed: BTreeMap<String, PushedData>,
     /// The login's virtualenvs by name, each with the directory in which it was made.
     pub virtualenvs: BTreeMap<String, String>,
+    /// `/dev/shm` of the worker, if that is a container and runs.
+    pub shared_memory: Option<SharedMemory>,
 }
 
 /// Data that were pushed to a node.
@@ -84,6 +95,7 @@ impl NodeStorage {
             "inodes" => self.inodes.extend(inodes(value)),
             "directory" => self.directories.extend(directory(value)),
             "pushed" => self.pushed.extend(pushed(value)),
+            "shm" => self.shared_memory = shared_memory(value),
             "virtualenv" => {
                 let parts = value.split_once(' ');
                 self.virtualenvs.extend(parts.map(|(name, place)| (name.to_owned(), place.to_owned())));
@@ -111,6 +123,14 @@ fn pushed(value: &str) -> Option<(String, PushedData)> {
     // it becomes a path of a mount
     NAME.read(name).ok()?;
     Some((name.to_owned(), PushedData { hash: hash.to_owned(), inode: inode.parse().ok() }))
+}
+
+/// Parses `BYTES-OF-A-BLOCK BLOCKS FREE-BLOCKS`.
+fn shared_memory(value: &str) -> Option<SharedMemory> {
+    let [block, blocks, free] = parts(value)?;
+    let number = |text: &str| text.parse::<u64>().ok();
+    let (block, blocks, free) = (number(block)?, number(blocks)?, number(free)?);
+    Some(SharedMemory { size: blocks.checked_mul(block)?, used: blocks.checked_sub(free)?.checked_mul(block)? })
 }
 
 /// Parses `WHAT FILE-SYSTEM PATH`.

@@ -5,7 +5,7 @@ use super::series::{Scale, Series};
 use super::stall::Stalls;
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
-use crate::record::restart;
+use crate::record::restart::{self, Restart};
 use crate::record::samples::{
     GpuDescription, GpuUsage, MOST_GPUS, NodeDescription, NodeUsage, RankUsage, Sample, is_of_job, rank_of_gpu,
 };
@@ -24,8 +24,9 @@ const OF_GPU: usize = 2;
 const OF_NODE: usize = 6;
 /// Spans of time of one rank that are drawn: a job may restart thousands of times.
 const SPANS: usize = 200;
-/// Restarts that are listed.
+/// Restarts that are listed, and those that are noted.
 const RESTARTS: usize = 100;
+const ENDINGS: usize = 1000;
 
 /// The collected data about a job.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Report<'a> {
     pub(super) metrics: Vec<Metric>,
     /// The restarts, with their times.
     pub(super) restarts: Vec<(f64, String)>,
+    /// The times at which ranks of these nodes had ended, whether or not that was recorded; `None`: of all nodes.
+    endings: Vec<(f64, Option<Vec<usize>>)>,
     /// Notes on data that the report lacks, each with its reason.
     missing: Vec<String>,
     /// The last lines of the rank that failed first.
@@ -78,8 +81,20 @@ pub(super) struct RankHistory {
     pub(super) spans: Vec<RankSpan>,
     /// Percent of a core, MiB, and KiB a second: read, written.
     pub(super) usage: [Series; OF_RANK],
-    /// The periods without progress, with its activity in them; one that continues has no end.
-    pub(super) waits: Vec<(f64, Option<f64>, String)>,
+    /// The periods without progress.
+    pub(super) waits: Vec<RankWait>,
+}
+
+/// A time without progress of a rank.
+#[derive(Debug)]
+pub(super) struct RankWait {
+    /// The index of the node.
+    node: usize,
+    pub(super) start: f64,
+    /// Its end, if the log has it.
+    end: Option<f64>,
+    /// The activity of the rank.
+    pub(super) does: String,
 }
 
 /// A time for which a rank ran on a node.
@@ -119,6 +134,7 @@ impl<'a> Report<'a> {
             ranks: BTreeMap::new(),
             metrics: metrics.into_iter().map(|pattern| Metric::new(pattern, of_prints)).collect(),
             restarts: Vec::new(),
+            endings: Vec::new(),
             missing: Vec::new(),
             last_lines: Vec::new(),
         }
@@ -141,11 +157,9 @@ impl<'a> Report<'a> {
             FrameKind::Exited { code, asked, oom, .. } => {
                 self.rank(rank).end(node, time, RankEnd::Exited { code: *code, asked: *asked, oom: *oom });
             }
-            FrameKind::Waits { seconds, does } => self.rank(rank).wait(time - *seconds as f64, does),
-            FrameKind::Resumed(_) => self.rank(rank).go_on(time),
-            FrameKind::Restart(text) if self.restarts.len() < RESTARTS => {
-                self.restarts.push((time, restart::read(text).to_string()));
-            }
+            FrameKind::Waits { seconds, does } => self.rank(rank).wait(node, time - *seconds as f64, does),
+            FrameKind::Resumed(_) => self.rank(rank).go_on(node, time),
+            FrameKind::Restart(text) => self.restart(time, &restart::read(text)),
             FrameKind::Stdout(line) | FrameKind::Stderr(line) if !self.metrics.is_empty() => {
                 let line = String::from_utf8_lossy(line);
                 self.metrics.iter_mut().for_each(|metric| metric.take(time, rank, &line));
@@ -175,8 +189,12 @@ impl<'a> Report<'a> {
     /// Returns what the report lacks, and why.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = self.missing.clone();
-        let without: Vec<&NodeHistory> =
-            self.nodes.iter().filter(|node| !node.has_samples && !node.is_silent).collect();
+        // samples are the ranks'
+        let only_launches = |node: &NodeHistory| {
+            self.job.placement.shares.iter().any(|share| share.node == node.name && share.ranks == 0)
+        };
+        let is_without = |node: &&NodeHistory| !node.has_samples && !node.is_silent && !only_launches(node);
+        let without: Vec<&NodeHistory> = self.nodes.iter().filter(is_without).collect();
         let names = || without.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ");
         let sample = self.job.record.as_ref().map_or(0, |record| record.sample);
         match sample {
@@ -210,6 +228,41 @@ impl<'a> Report<'a> {
     fn rank(&mut self, rank: u32) -> &mut RankHistory {
         let scale = self.scale;
         self.ranks.entry(rank).or_insert_with(|| RankHistory::new(scale))
+    }
+
+    fn restart(&mut self, time: f64, restart: &Restart) {
+        if self.restarts.len() < RESTARTS {
+            self.restarts.push((time, restart.to_string()));
+        }
+        let nodes = match restart {
+            Restart::Membership { change } if change.kept => {
+                Some(change.left.iter().map(|departure| self.node(&departure.node)).collect())
+            }
+            Restart::Failed { .. } | Restart::Membership { .. } | Restart::Lost { .. } | Restart::Requeued { .. } => {
+                None
+            }
+            Restart::Without { .. } | Restart::Other { .. } => return,
+        };
+        if self.endings.len() < ENDINGS {
+            self.endings.push((time, nodes));
+        }
+    }
+
+    /// Returns the time at which a rank had certainly ended whose end was not recorded, because its node was lost; `None`
+    /// if it may still run.
+    pub(super) fn lost_by(&self, rank: &RankHistory, span: &RankSpan) -> Option<f64> {
+        let is_of = |nodes: &Option<Vec<usize>>| nodes.as_ref().is_none_or(|nodes| nodes.contains(&span.node));
+        let ended = self.endings.iter().filter(|(_, nodes)| is_of(nodes)).map(|(time, _)| *time);
+        let again = rank.spans.iter().map(|span| span.start);
+        ended.chain(again).filter(|time| *time > span.start).min_by(f64::total_cmp)
+    }
+
+    /// Returns the end of a time without progress: it ends with the rank at the latest.
+    pub(super) fn end_of_wait(&self, rank: &RankHistory, wait: &RankWait) -> f64 {
+        let is_during = |span: &&RankSpan| span.node == wait.node && span.start <= wait.start;
+        let latest = rank.spans.iter().filter(is_during).max_by(|a, b| a.start.total_cmp(&b.start));
+        let ended = latest.and_then(|span| span.end.map(|(end, _)| end).or_else(|| self.lost_by(rank, span)));
+        wait.end.or(ended).unwrap_or(self.scale.end)
     }
 
     fn sample(&mut self, index: usize, rank: u32, time: f64, sample: &Sample) {
@@ -314,18 +367,20 @@ impl RankHistory {
         if let Some(span) = self.spans.iter_mut().rev().find(open) {
             span.end = Some((time, how));
         }
-        self.go_on(time);
+        self.go_on(node, time);
     }
 
-    fn wait(&mut self, since: f64, does: &str) {
+    fn wait(&mut self, node: usize, start: f64, does: &str) {
         if self.waits.len() < SPANS {
-            self.waits.push((since, None, does.to_owned()));
+            self.waits.push(RankWait { node, start, end: None, does: does.to_owned() });
         }
     }
 
-    fn go_on(&mut self, time: f64) {
-        if let Some((_, end @ None, _)) = self.waits.last_mut() {
-            *end = Some(time);
+    /// Ends the wait on a node that is open. One that an earlier attempt has left open ends with its rank.
+    fn go_on(&mut self, node: usize, time: f64) {
+        let mut waits = self.waits.iter_mut().rev();
+        if let Some(wait) = waits.find(|wait| wait.node == node && wait.start <= time) {
+            wait.end.get_or_insert(time);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The page of a report.
 
 use super::chart::{self, ChartLine, Unit, bounds, open_svg, path, ticks, x};
-use super::collected::{GpuHistory, NodeHistory, RankEnd, RankSpan, Report};
+use super::collected::{GpuHistory, NodeHistory, RankEnd, RankHistory, RankSpan, Report};
 use super::escape::escaped;
 use super::repeat::{self, controller};
 use crate::record::JobState;
@@ -106,19 +106,19 @@ impl Report<'_> {
         }
         page.push_str("<section>\n<h2>Ranks over time</h2>\n<div class=\"rows\">\n");
         for (rank, data) in &self.ranks {
-            let nodes: Vec<&str> = data.spans.iter().map(|span| self.nodes[span.node].name.as_str()).collect();
-            let node = nodes.last().copied().unwrap_or_default();
+            let latest = data.spans.iter().max_by(|a, b| a.start.total_cmp(&b.start));
+            let node = latest.map_or("", |span| self.nodes[span.node].name.as_str());
             let _ = write!(
                 page,
                 "<div class=\"row\"><span class=\"name\">rank {rank} <small>{}</small></span>",
                 escaped(node)
             );
             page.push_str("<div class=\"bar\">");
-            data.spans.iter().for_each(|one| self.bar(page, *rank, one));
-            data.waits.iter().for_each(|(start, end, does)| {
-                let end = end.unwrap_or(self.scale.end);
-                let text = format!("rank {rank} made no progress for {}: {does}", duration(end - start));
-                self.mark(page, "wait", *start, end, &text);
+            data.spans.iter().for_each(|one| self.bar(page, *rank, data, one));
+            data.waits.iter().for_each(|wait| {
+                let end = self.end_of_wait(data, wait);
+                let text = format!("rank {rank} made no progress for {}: {}", duration(end - wait.start), wait.does);
+                self.mark(page, "wait", wait.start, end, &text);
             });
             for (time, _) in &self.restarts {
                 let _ =
@@ -142,8 +142,8 @@ impl Report<'_> {
         page.push_str("</section>\n");
     }
 
-    fn bar(&self, page: &mut String, rank: u32, one: &RankSpan) {
-        let is_over = self.job.is_over();
+    fn bar(&self, page: &mut String, rank: u32, data: &RankHistory, one: &RankSpan) {
+        let lost = self.lost_by(data, one).or(self.job.is_over().then_some(self.scale.end));
         let (end, class, how) = match one.end {
             Some((end, RankEnd::Renumbered)) => (end, "ok", "got another number".to_owned()),
             Some((end, RankEnd::Exited { code: 0, .. })) => (end, "ok", "succeeded".to_owned()),
@@ -154,8 +154,10 @@ impl Report<'_> {
                 let memory = if oom { ", out of memory" } else { "" };
                 (end, "failed", format!("failed with exit code {code}{memory}"))
             }
-            None if is_over => (self.scale.end, "ended", "its end was not recorded".to_owned()),
-            None => (self.scale.end, "ok", "runs".to_owned()),
+            None => match lost {
+                Some(end) => (end, "ended", "its end was not recorded".to_owned()),
+                None => (self.scale.end, "ok", "runs".to_owned()),
+            },
         };
         let node = &self.nodes[one.node].name;
         self.mark(

@@ -110,6 +110,49 @@ fn a_failed_job_shows_why_and_when() {
 }
 
 #[test]
+fn ranks_of_a_lost_node_end_with_its_attempt() {
+    let job = job(1, 5, "lost", "");
+    let failed = r#"{"failed":{"ended":1.0},"shares":[],"attempt":2,"attempts":4,"pause":2}"#;
+    let logs = [
+        ("node1", format!("1 0 s \n60 0 x 143 signal asked\n61 0 r {failed}\n64 0 s \n65 1 s \n90 1 x 0")),
+        // it is gone: neither the end of its rank nor that of its wait is in its log
+        ("node2", "1 1 s \n40 1 q 10 waiting in futex".to_owned()),
+    ];
+    for order in [[0, 1], [1, 0]] {
+        let mut report = Report::new(&job, START + 100.0, Vec::new());
+        order.iter().for_each(|i| take(&mut report, logs[*i].0, &logs[*i].1));
+        let page = report.html();
+        for text in [
+            "rank 1 <small>node1</small>",
+            "rank 1 on node2: its end was not recorded after 1m00s",
+            "rank 1 on node1: succeeded after 25s",
+            "rank 0 on node1: runs after 36s",
+            "rank 1 made no progress for 31s: waiting in futex",
+        ] {
+            assert!(page.contains(text), "{text} {order:?}\n{page}");
+        }
+    }
+    // ranks that are kept go on, those of a node that has left do not
+    let left =
+        r#"{"left":[{"node":"node2","reason":"no answer"}],"joined":[],"ranks":1,"wanted":2,"waits":0,"kept":true}"#;
+    let mut report = Report::new(&job, START + 100.0, Vec::new());
+    take(&mut report, "node1", &format!("1 0 s \n61 0 r {left}"));
+    take(&mut report, "node2", "1 1 s ");
+    let page = report.html();
+    for text in ["rank 0 on node1: runs after 1m39s", "rank 1 on node2: its end was not recorded after 1m00s"] {
+        assert!(page.contains(text), "{text}\n{page}");
+    }
+}
+
+#[test]
+fn samples_of_a_node_that_only_launches_are_not_missed() {
+    let mut job = job(1, 5, "launcher", "");
+    (job.placement.shares[0].ranks, job.placement.shares[1].first) = (0, 0);
+    let report = Report::new(&job, START + 60.0, Vec::new());
+    assert_eq!(report.missing(), ["node2: no sample was written"]);
+}
+
+#[test]
 fn what_only_hvdctl_starts_has_no_command() {
     let mut job = job(1, 5, "notebook", "");
     let row = "Run it again";

@@ -98,7 +98,7 @@ impl LoginProcesses {
             .with("workspace", spec.workspace.as_deref().unwrap_or_default())
             .with("environment", &environment(&spec.env))
             .with("activate", &activate(&spec.spec.activate))
-            .with("command", &command(&spec.spec.command))
+            .with("command", &command(&spec.argv()))
             .with("main", MAIN)
             .with("begin", BEGIN);
         self.run(&script, &format!("start {}", spec.name)).await?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 /// The cluster that the container belongs to; hvdctl touches only containers with this label.
 pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
@@ -168,6 +169,27 @@ pub struct ContainerSpec {
     pub job: Option<String>,
     /// Environment in addition to the image's, as `NAME=VALUE`; nothing secret.
     pub env: Vec<String>,
+    /// The beginning of its main process, if the command is not that. It is no part of the [`Spec`]: a container that
+    /// an earlier hvdctl created without it is not another one.
+    pub init: Option<ContainerInit>,
+}
+
+/// A program that starts the command of a container and ends it in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerInit {
+    /// The program and its arguments, before those of the command.
+    pub argv: Vec<String>,
+    /// The time that it may take for the end.
+    pub limit: Duration,
+}
+
+/// How the engine asks a container to end when a user, or the end of the engine, stops it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContainerStop {
+    /// The signal, by name and number.
+    pub signal: (&'static str, i32),
+    /// The seconds after which the engine kills it.
+    pub seconds: u64,
 }
 
 impl Spec {
@@ -241,7 +263,24 @@ impl ContainerSpec {
             shm_size: cluster.shm_size,
         };
         let (cluster, env) = (cluster.name.clone(), Vec::new());
-        ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env }
+        ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env, init: None }
+    }
+
+    /// Returns its main process, as argv.
+    pub fn argv(&self) -> Vec<String> {
+        let init = self.init.iter().flat_map(|init| &init.argv);
+        init.chain(&self.spec.command).cloned().collect()
+    }
+
+    /// Returns how it is asked to end, if not by the engine's defaults and the image's signal.
+    pub fn stop(&self) -> Option<ContainerStop> {
+        match (self.role, &self.init) {
+            // hvdctl stops a job by SIGTERM, which its supervisor distinguishes from an engine that shuts down; more
+            // seconds than the job supervisor takes when a node is lost
+            (Role::Master, _) => Some(ContainerStop { signal: ("SIGUSR1", 10), seconds: 30 }),
+            (_, Some(init)) => Some(ContainerStop { signal: ("SIGTERM", 15), seconds: init.limit.as_secs() + 5 }),
+            _ => None,
+        }
     }
 
     /// Returns the labels that identify the container.

@@ -163,23 +163,14 @@ impl Extension<'_> {
         if ready.is_empty() {
             return Ok(Vec::new());
         }
-        let record = self.grown(&ready);
-        let created = self.create_directories(&origin, &ready, &record).await;
-        let joined = match created.iter().find_map(|created| created.as_ref().err()) {
-            Some(error) => Err(error.clone()),
-            None => self.register(&ready, &record).await,
-        };
-        if let Err(error) = &joined {
-            // if the connection broke the job supervisor may have accepted the nodes
-            let is_refused =
-                matches!(error.kind, ErrorKind::CommandFailed { .. }) || error.node != self.launcher.name();
-            let is_other = |error: &NodeError| error.kind == ErrorKind::JobExists;
-            let created = ready.iter().zip(&created).filter(|(_, created)| !created.as_ref().is_err_and(is_other));
-            for (host, _) in created.filter(|_| is_refused) {
-                let ids = std::slice::from_ref(&self.record.id);
-                let removed = remove_records(&self.inventory.cluster, &host.observed.member, ids).await;
-                removed.unwrap_or_else(|error| events.warn(error));
-            }
+        let (ready, record) = self.create_all(&origin, ready, events).await;
+        if ready.is_empty() {
+            return Ok(Vec::new());
+        }
+        let joined = self.register(&ready, &record).await;
+        // if the connection broke the job supervisor may have accepted the nodes
+        if joined.as_ref().is_err_and(|error| matches!(error.kind, ErrorKind::CommandFailed { .. })) {
+            self.remove(ready.iter().collect(), events).await;
         }
         joined?;
         let limit = self.inventory.cluster.command_timeout;
@@ -302,7 +293,42 @@ impl Extension<'_> {
         Record { placement, ..self.record.clone() }
     }
 
-    /// Creates the job's directory on the nodes.
+    /// Creates the job's directory on the nodes. One where that fails is left out, and nothing of the job stays there.
+    /// Returns the others, and the record of the job with them.
+    async fn create_all(
+        &self,
+        origin: &LauncherFiles,
+        mut ready: Vec<HostAssignment>,
+        events: &Events,
+    ) -> (Vec<HostAssignment>, Record) {
+        loop {
+            let record = self.grown(&ready);
+            let created = self.create_directories(origin, &ready, &record).await;
+            if created.iter().all(Result::is_ok) {
+                return (ready, record);
+            }
+            // the others have a record with all nodes; they get the directory again
+            let is_other = |error: &NodeError| error.kind == ErrorKind::JobExists;
+            let own = ready.iter().zip(&created).filter(|(_, created)| !created.as_ref().is_err_and(is_other));
+            self.remove(own.map(|(host, _)| host).collect(), events).await;
+            let hosts = ready.into_iter().zip(created);
+            ready = hosts
+                .filter_map(|(host, created)| created.map_err(|error| self.warn(error, events)).ok().map(|()| host))
+                .collect();
+        }
+    }
+
+    /// Removes the job's directory from the nodes.
+    async fn remove(&self, hosts: Vec<&HostAssignment>, events: &Events) {
+        let ids = std::slice::from_ref(&self.record.id);
+        let remove = async |host: &HostAssignment| {
+            let removed = remove_records(&self.inventory.cluster, &host.observed.member, ids).await;
+            removed.unwrap_or_else(|error| events.warn(error));
+        };
+        for_each_node(hosts, remove).await;
+    }
+
+    /// Creates the job's directory on the nodes at once.
     async fn create_directories(
         &self,
         origin: &LauncherFiles,

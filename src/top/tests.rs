@@ -155,6 +155,36 @@ fn a_restart_begins_again_with_the_ranks() {
 }
 
 #[test]
+fn a_rank_is_on_the_node_where_it_was_started_last() {
+    let job = || job(&["node1", "node2"], 1, 5);
+    let logs = [
+        ("node2", "90 1 s \n50 1 q 10 waiting\n40 1 x 143"),
+        ("node1", "60 1 s \n30 1 o step 7\n30 1 m r 50 100 0 0"),
+        // node2 was lost, and has not noticed it before
+        ("node2", "20 1 o late\n20 1 m r 1 1 0 0\n19 1 x 143 signal asked"),
+    ];
+    for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0]] {
+        let mut view = View::new(&job(), NOW - 600.0, None);
+        order.iter().for_each(|i| drop(take(&mut view, logs[*i].0, logs[*i].1)));
+        let rank = &view.ranks[&1];
+        let known = (view.nodes[rank.node].name.as_str(), rank.code, rank.waits.as_deref(), rank.line.1.as_str());
+        assert_eq!(known, ("node1", None, None, "step 7"), "{order:?}");
+        assert_eq!(rank.usage.unwrap().memory_mib, 100.0, "{order:?}");
+    }
+}
+
+#[test]
+fn a_node_that_only_launches_is_not_silent() {
+    let mut job = job(&["node1", "node2"], 1, 5);
+    (job.placement.shares[0].ranks, job.placement.shares[1].first) = (0, 0);
+    let mut view = View::new(&job, NOW - 600.0, None);
+    take(&mut view, "node1", "500 0 l starting");
+    take(&mut view, "node2", "500 0 s ");
+    let fault = |node: usize| view.fault(&view.nodes[node], NOW);
+    assert_eq!((fault(0), fault(1).as_deref()), (None, Some("silent for 500 s")));
+}
+
+#[test]
 fn ranks_get_other_numbers_in_any_order() {
     let mut view = View::new(&job(&["node1"], 3, 0), NOW - 60.0, None);
     // rank 0 has left, and the others move up

@@ -66,6 +66,8 @@ pub struct WatchedRank {
     pub waits: Option<String>,
     /// Its exit code, if it has ended.
     pub code: Option<i32>,
+    /// The time of its start, if that has been read.
+    started: f64,
 }
 
 /// A node.
@@ -144,12 +146,25 @@ impl View {
         let heard = &mut self.nodes[index].heard;
         *heard = Some(heard.map_or(time, |heard| heard.max(time)));
         match &frame.kind {
-            FrameKind::Started => *self.rank(rank, index) = WatchedRank { node: index, ..WatchedRank::default() },
+            FrameKind::Started => {
+                let known = self.rank(rank, index);
+                // the logs of several nodes come in any order
+                if time >= known.started {
+                    *known = WatchedRank { node: index, started: time, ..WatchedRank::default() };
+                }
+            }
             // the processes of other ranks get theirs in any order
             FrameKind::Renumbered { rank: new, size } if *new < self.most => {
                 self.ranks.retain(|rank, _| rank < size);
-                *self.rank(*new, index) = WatchedRank { node: index, ..WatchedRank::default() };
+                *self.rank(*new, index) = WatchedRank { node: index, started: time, ..WatchedRank::default() };
             }
+            FrameKind::Exited { .. }
+            | FrameKind::Waits { .. }
+            | FrameKind::Resumed(_)
+            | FrameKind::Stdout(_)
+            | FrameKind::Stderr(_)
+            | FrameKind::Sample(Sample::Rank(_))
+                if self.is_elsewhere(rank, index) => {}
             FrameKind::Exited { code, .. } => {
                 let rank = self.rank(rank, index);
                 (rank.code, rank.waits) = (Some(*code), None);
@@ -184,6 +199,11 @@ impl View {
             self.nodes.push(WatchedNode { name: name.to_owned(), ..WatchedNode::default() });
             self.nodes.len() - 1
         })
+    }
+
+    /// Returns whether a rank has been started on another node: this one was lost, and may not have noticed.
+    fn is_elsewhere(&self, rank: u32, node: usize) -> bool {
+        self.ranks.get(&rank).is_some_and(|known| known.started > 0.0 && known.node != node)
     }
 
     fn rank(&mut self, rank: u32, node: usize) -> &mut WatchedRank {
@@ -251,7 +271,10 @@ impl View {
         let silent = node.heard.map_or(0.0, |heard| now - heard);
         // samples become rarer with the job's age (samples.py)
         let usual = (self.head.sample as f64).max((now - self.head.began) / 10_000.0);
-        let is_silent = self.head.sample > 0 && self.end.is_none() && silent > SILENT.max(3.0 * usual);
+        // samples are the ranks'
+        let only_launches = self.shares.iter().any(|share| share.node == node.name && share.ranks == 0);
+        let is_silent =
+            self.head.sample > 0 && self.end.is_none() && !only_launches && silent > SILENT.max(3.0 * usual);
         node.failure.clone().or_else(|| is_silent.then(|| format!("silent for {silent:.0} s")))
     }
 }

@@ -6,7 +6,7 @@ use crate::node::gpus::GpuRequest;
 use crate::node::storage::PushedData;
 use crate::paths::{AUTHORIZED_KEYS, HOST_KEY};
 use crate::runtime::environment::environment_script;
-use crate::runtime::spec::{ContainerSpec, DataMount, KEEP_ALIVE, Role};
+use crate::runtime::spec::{ContainerInit, ContainerSpec, DataMount, KEEP_ALIVE, Role};
 use crate::transport::node::Transport;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,6 +15,13 @@ use std::time::Duration;
 
 /// Time for which a worker of a single job waits for its first rank, or for a restart of the job.
 const DAY: Duration = Duration::from_secs(86_400);
+
+/// Becomes a worker's main process, which starts sshd and ends the ranks in order.
+const INIT: &str = environment_script!("worker/init.sh").trim_ascii_end();
+const INIT_PROGRAM: &str = include_str!("../scripts/worker/init.py");
+
+/// Time beyond the grace period for the end of a worker: rank supervisors kill programs, and record how they ended.
+const END_MARGIN: Duration = Duration::from_secs(10);
 
 /// Becomes a worker's sshd, whose sessions have the image's environment. Arguments: sshd's full path and options.
 pub const START: &str = environment_script!("worker/start.sh").trim_ascii_end();
@@ -62,6 +69,7 @@ impl ContainerSpec {
         worker.mount(cluster, &jobs, &cluster.jobs_dir, false);
         worker.spec.command = sshd(cluster, address);
         worker.spec.address = Some(address);
+        worker.init = Some(init(cluster));
         worker
     }
 
@@ -159,7 +167,14 @@ pub fn data_obstacle<'a>(cluster: &'a Cluster, node: &'a Node) -> Option<&'a str
         .find(|target| cluster.can().mounts && Path::new(target).starts_with(&data))
 }
 
-/// Returns the worker's main process. sshd needs its full path. The host key is the cluster's, so that a worker keeps
+/// Returns the program that starts a worker's command.
+fn init(cluster: &Cluster) -> ContainerInit {
+    let limit = cluster.stop_grace + END_MARGIN;
+    let seconds = limit.as_secs().to_string();
+    ContainerInit { argv: ["sh", "-c", INIT, "sh", INIT_PROGRAM, &seconds].map(str::to_owned).to_vec(), limit }
+}
+
+/// Returns the worker's command, which becomes sshd. sshd needs its full path. The host key is the cluster's, so that a worker keeps
 /// its identity when it is recreated. sshd reads no configuration of the image, which is made for other users and
 /// purposes (`AllowUsers`, `ListenAddress`).
 fn sshd(cluster: &Cluster, address: IpAddr) -> Vec<String> {
@@ -310,7 +325,8 @@ mod tests {
         assert_eq!((at(probes - 1), at(probes + 1), at(probes + 2)), ("-o", "-o", "ClientAliveCountMax=3"));
         // `up` would recreate every worker if this changed
         assert_eq!(base.hash(), "cf36d6bfae56");
-        // what concerns a job alone is no part of the cluster's worker
+        // what concerns jobs alone is no part of the cluster's worker
+        cluster.stop_grace = Duration::from_secs(60);
         cluster.worker_idle = Duration::from_secs(5);
         cluster.restart_pause = Duration::ZERO;
         assert_eq!(made(&cluster), base);

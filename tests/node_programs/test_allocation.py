@@ -266,12 +266,16 @@ while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
         os.chmod(path, 0o755)
         return path
 
-    def test_signals_for_ranks_end_nothing_that_starts_them(self):
+    def shell(self):
+        """The remote shell of a job."""
         text = "#!/bin/sh\n"
         for name in ("environment/environment.sh", "slurm/srun.sh"):
             with open(os.path.join(PROGRAMS, name)) as file:
                 text += file.read()
-        shell = self.write("ssh", text)
+        return self.write("ssh", text)
+
+    def test_signals_for_ranks_end_nothing_that_starts_them(self):
+        shell = self.shell()
         self.write("addresses", "10.0.0.2 n2 \n")
         ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; echo $HVDCTL_NODE"],
                              stdout=subprocess.PIPE)
@@ -280,9 +284,7 @@ while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
         self.assertEqual(ran.stdout, b"alive\n")
 
     def test_a_step_that_slurm_asks_to_end_waits_for_its_ranks(self):
-        with open(os.path.join(PROGRAMS, "environment", "environment.sh")) as first, \
-                open(os.path.join(PROGRAMS, "slurm", "srun.sh")) as second:
-            shell = self.write("ssh", "#!/bin/sh\n" + first.read() + second.read())
+        shell = self.shell()
         self.write("addresses", "10.0.0.2 n2 \n")
         self.write("hvdctl-python", "echo asked ${1##*/} $2; : >%s/asked\n" % self.directory)
         # of a launcher, which starts more than one program

@@ -5,6 +5,7 @@ import fcntl
 import ipaddress
 import itertools
 import json
+import mmap
 import os
 import pwd
 import re
@@ -62,6 +63,7 @@ import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
 import relay  # noqa: E402
 import roster  # noqa: E402
+import shared_memory  # noqa: E402
 import starting  # noqa: E402
 import waiting  # noqa: E402
 import workers  # noqa: E402
@@ -629,6 +631,183 @@ class OutOfMemory(unittest.TestCase):
         self.assertFalse(rank_supervisor.is_out_of_memory((3, True), (3, True), -9))
 
 
+class WorkerInit(unittest.TestCase):
+    """The main process of a worker that is a process of the login."""
+    RANK = """if True:
+        import os, signal, sys, time
+        def save(*_):
+            time.sleep(0.5)
+            open(sys.argv[1], "w").close()
+            sys.exit()
+        signal.signal(signal.SIGTERM, save)
+        open("/proc/self/comm", "w").write("hvdctl-rank")
+        print(flush=True)
+        time.sleep(60)
+    """
+
+    def setUp(self):
+        self.place = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.place)
+
+    def start(self, argv, process="hworker@1", **more):
+        env = dict(os.environ, HVDCTL_PROCESS=process, HVDCTL_PLACE=self.place)
+        child = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, **more)
+        self.addCleanup(child.stdout.close)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child
+
+    @staticmethod
+    def script():
+        text = ""
+        for name in (("programs", "environment", "environment.sh"), ("worker", "init.sh")):
+            with open(os.path.join(SCRIPTS, *name)) as file:
+                text += file.read()
+        return text
+
+    def init(self, *command):
+        with open(os.path.join(SCRIPTS, "worker", "init.py")) as program:
+            argv = ["sh", "-c", self.script(), "sh", program.read(), "20"] + list(command)
+        worker = self.start(argv)
+        self.assertTrue(worker.stdout.readline())
+        return worker
+
+    def sshd(self):
+        return self.init("sh", "-c", "echo $$; exec sleep 60")
+
+    def rank(self, process):
+        saved = os.path.join(self.place, "saved-" + process)
+        rank = self.start([sys.executable, "-c", self.RANK, saved], process)
+        rank.stdout.readline()
+        return rank, saved
+
+    def test_ranks_of_this_worker_save_when_it_is_stopped(self):
+        worker, (_, saved), (other, saved_by_other) = self.sshd(), self.rank("hworker@1"), self.rank("hworker@2")
+        sshd = processes.children(worker.pid, worker.pid)
+        self.assertEqual(processes.name(worker.pid), b"hvdctl-worker")
+        self.assertEqual([processes.ignores(pid, signal.SIGINT) for pid in sshd], [False])
+        worker.terminate()
+        self.assertEqual(worker.wait(20), 0)
+        self.assertTrue(os.path.exists(saved))
+        self.assertEqual((other.poll(), os.path.exists(saved_by_other)), (None, False))
+        self.assertTrue(os.path.exists(os.path.join(self.place, "stopping")))
+        self.assertEqual([pid for pid in sshd if processes.condition(pid) not in processes.ENDED], [])
+        # it can be started again
+        worker = self.sshd()
+        self.assertFalse(os.path.exists(os.path.join(self.place, "stopping")))
+
+    def test_ranks_save_when_sshd_has_ended_whose_exit_code_it_passes_on(self):
+        _, saved = self.rank("hworker@1")
+        worker = self.init("sh", "-c", "echo; exit 7")
+        self.assertEqual(worker.wait(20), 7)
+        self.assertTrue(os.path.exists(saved))
+
+    def test_sshd_ends_with_it(self):
+        worker = self.sshd()
+        sshd, = processes.children(worker.pid, worker.pid)
+        worker.kill()
+        limit = time.monotonic() + 10
+        while processes.condition(sshd) not in processes.ENDED and time.monotonic() < limit:
+            time.sleep(0.02)
+        self.assertIn(processes.condition(sshd), processes.ENDED)
+
+    def test_an_image_without_python_has_an_sshd(self):
+        tools = os.path.join(self.place, "tools")
+        os.mkdir(tools)
+        os.symlink(shutil.which("echo"), os.path.join(tools, "echo"))
+        argv = [shutil.which("sh"), "-c", self.script(), "sh", "no program", "20", shutil.which("sh"), "-c",
+                "echo sshd with $LD_LIBRARY_PATH"]
+        env = {"PATH": tools, "LD_LIBRARY_PATH": "/of/ranks"}
+        self.assertEqual(subprocess.check_output(argv, env=env), b"sshd with /of/ranks\n")
+
+    def test_ranks_have_the_libraries_without_which_it_runs(self):
+        # a Python that does not start with them
+        os.mkdir(os.path.join(self.place, "tools"))
+        python = os.path.join(self.place, "tools", "python3")
+        with open(python, "w") as file:
+            file.write("#!/bin/sh\n[ -z \"$LD_LIBRARY_PATH\" ] || exit 127\nexec %s \"$@\"\n" % sys.executable)
+        os.chmod(python, 0o755)
+        changed = {"PATH": os.path.dirname(python) + ":" + os.environ["PATH"], "LD_LIBRARY_PATH": "/of/ranks"}
+        with unittest.mock.patch.dict(os.environ, changed):
+            worker = self.init("sh", "-c", "echo; [ $LD_LIBRARY_PATH = /of/ranks ] && exit 7")
+        self.assertEqual(processes.name(worker.pid), b"hvdctl-worker")
+        self.assertEqual(worker.wait(20), 7)
+
+
+class SharedMemory(unittest.TestCase):
+    """What ranks have left in /dev/shm."""
+
+    def setUp(self):
+        self.top = tempfile.mkdtemp(dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, self.top)
+        # when the job was created here
+        self.began = time.time() - 10
+        os.utime(shared_memory.__file__, (self.began, self.began))
+        # other tests on this machine have jobs, too
+        all_processes = processes.all_processes
+
+        def own():
+            return {pid: fields for pid, fields in all_processes().items() if os.getpid() in (pid, fields[1])}
+
+        patch = mock.patch.object(processes, "all_processes", own)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def write(self, name, size=4096):
+        path = os.path.join(self.top, name)
+        with open(path, "wb") as file:
+            file.write(b"x" * size)
+        return path
+
+    def left(self):
+        return sorted(os.listdir(self.top))
+
+    def test_what_no_process_uses_is_removed(self):
+        for name in ("sem.mp-a1", "nccl-x8Zq1", "torch_123_456_0", "psm_0a1b2c3d", "cuda.shm.0.1a.1"):
+            self.write(name)
+        self.assertEqual(shared_memory.remove(self.top), (5, 5 * 4096))
+        self.assertEqual(self.left(), [])
+
+    def test_what_may_be_of_others_stays(self):
+        # a program's own, for example data for the next job
+        self.write("dataset.bin")
+        os.mkdir(os.path.join(self.top, "nccl-directory"))
+        os.symlink("dataset.bin", os.path.join(self.top, "torch_1_2"))
+        opened = open(self.write("nccl-open"), "rb")
+        self.addCleanup(opened.close)
+        with open(self.write("sem.mapped"), "r+b") as file:
+            memory = mmap.mmap(file.fileno(), 0)
+        self.addCleanup(memory.close)
+        kept = self.left()
+        self.write("nccl-unused")
+        self.assertEqual(shared_memory.remove(self.top), (1, 4096))
+        self.assertEqual(self.left(), kept)
+
+    def test_what_was_there_before_the_job_stays(self):
+        self.write("nccl-old")
+        later = time.time() + 10
+        os.utime(shared_memory.__file__, (later, later))
+        self.assertEqual((shared_memory.remove(self.top), self.left()), ((0, 0), ["nccl-old"]))
+
+    def test_nothing_is_removed_beside_another_job(self):
+        self.write("sem.closed")
+        other = subprocess.Popen(["sleep", "60"], env={"HVDCTL_JOB": "another", "PATH": os.environ["PATH"]})
+        self.addCleanup(other.wait)
+        self.addCleanup(other.kill)
+        self.assertEqual((shared_memory.remove(self.top), self.left()), ((0, 0), ["sem.closed"]))
+        other.kill()
+        other.wait()
+        own = subprocess.Popen(["sleep", "60"], env={"HVDCTL_JOB": shared_memory.JOB, "PATH": os.environ["PATH"]})
+        self.addCleanup(own.wait)
+        self.addCleanup(own.kill)
+        self.assertEqual(shared_memory.remove(self.top)[0], 1)
+
+    def test_nothing_is_removed_if_a_process_cannot_be_examined(self):
+        self.write("sem.closed")
+        with mock.patch.object(shared_memory, "mapped", side_effect=PermissionError):
+            self.assertEqual((shared_memory.remove(self.top), self.left()), ((0, 0), ["sem.closed"]))
+
+
 class Outside(unittest.TestCase):
     """Files that a job has written outside the mounts."""
 
@@ -919,6 +1098,22 @@ class States(unittest.TestCase):
             {"time": 4.0, "rank": 0, "seconds": 9, "tensors": None},
         ])
 
+    def test_a_rank_that_was_replaced_has_not_started(self):
+        path = os.path.join(JOB, "states")
+        self.addCleanup(os.unlink, path)
+        place = {"node": "a", "address": "10.0.0.1", "ranks": 1}
+        for lines, replaced, missing in ((["10.0 0 s "], 0, {}),
+                                         (["10.0 0 s ", "20.0 0 x 7"], 25, {"a": "0 of 1 on a"}),
+                                         (["10.0 0 s ", "20.0 0 x 7", "26.0 0 s "], 25, {}),
+                                         # it was kept, and has ended
+                                         (["10.0 0 s ", "30.0 0 x 0"], 25, {})):
+            with open(path, "w") as file:
+                file.write("\n".join(lines) + "\n")
+            check = attempt.StartCheck({"node": "a", "start_timeout": 1}, None, [place], replaced)
+            with mock.patch.object(attempt.time, "sleep"):
+                check.poll()
+            self.assertEqual(check.missing, missing, lines)
+
     def test_a_line_that_was_cut_off_is_skipped(self):
         self.assertEqual(reap.parse_states(["1.0 0 x", "1.0 0", "", "1.0 0 x no", "7.0 1 x 3"])["exits"][0]["code"], 3)
 
@@ -1118,6 +1313,23 @@ class LauncherEnvironment(unittest.TestCase):
         self.assertEqual(node_launcher.inherited({"HOME": home, "LANG": "C"}, ["HOME", "LANG"]), {"LANG": "C"})
         self.assertEqual(node_launcher.inherited({"HOME": "/other", "X": "1"}, ["HOME"]), {"HOME": "/other"})
         self.assertEqual(node_launcher.inherited({"HOME": home, "X": "1"}, None), {"HOME": home, "X": "1"})
+
+    def test_a_node_that_cannot_be_asked_has_failed(self):
+        for name in (os.path.join("notebook", "notebook.py"), os.path.join("node", "tunnel.py")):
+            shutil.copy(os.path.join(SCRIPTS, name), JOB)
+        import notebook
+        description = {"nodes": [{"node": "a"}, {"node": "b"}, {"node": "c"}, {"node": "d"}], "port": 22}
+
+        def ssh(_description, node, _command, **more):
+            if node["node"] == "b":
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            script = "cat" if node["node"] == "c" else "exit 3"
+            return subprocess.Popen(["sh", "-c", script], **more)
+
+        with mock.patch.object(notebook, "ssh", ssh):
+            written, failed = notebook.on_others(description, ["receive"], b"files")
+        self.assertEqual(written, {"c": b"files"})
+        self.assertEqual(sorted(failed), ["b: [Errno 24] Too many open files", "d: exit code 3"])
 
     def test_a_launch_of_a_notebook_gets_no_more(self):
         shutil.copy(os.path.join(SCRIPTS, "notebook", "notebook.py"), JOB)
@@ -1391,6 +1603,45 @@ class Hangs(unittest.TestCase):
 
     def test_a_launcher_without_such_messages_has_no_patterns(self):
         self.assertEqual(self.reports([b"Missing:", b"stalled for 60"], {"init": "", "hang_reports": {}}), [])
+
+
+class Launchers(unittest.TestCase):
+    """What has gone of the processes above a rank."""
+
+    def watch(self, names):
+        """A watch on a rank below these processes, by name; process 1 comes last."""
+        names = {pid: name.encode() for pid, name in enumerate(names, 10)}
+        self.ancestors = list(names) + [1]
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        self.addCleanup(os.close, write)
+        for patch in (mock.patch.object(processes, "name", lambda pid: names.get(pid, b"init")),
+                      mock.patch.object(processes, "ancestors", lambda _shim: list(self.ancestors))):
+            patch.start()
+            self.addCleanup(patch.stop)
+        return rank_supervisor.LauncherWatch(10, read, ["orted"])
+
+    def gone(self, watch, count):
+        """What is lost when only so many processes are left above the rank, and process 1."""
+        self.ancestors = list(range(10, 10 + count)) + [1]
+        return watch.has_lost_worker(), watch.has_lost_session(), watch.lost
+
+    def test_a_worker_that_has_ended_is_no_lost_session(self):
+        for names in (["python3", "orted", "sh", "sshd", "sshd", "hvdctl-worker"],
+                      # newer OpenSSH; a worker of an earlier hvdctl
+                      ["python3", "orted", "sh", "sshd-session", "sshd"]):
+            watch = self.watch(names)
+            self.assertEqual(self.gone(watch, len(names)), (False, False, False))
+            # its main process, or its sshd
+            for left in range(4, len(names)):
+                self.assertEqual(self.gone(watch, left), (True, False, False), (names, left))
+            self.assertEqual(self.gone(watch, 2), (False, True, True))
+            self.assertEqual(watch.orphan, 11)
+
+    def test_without_sshd_every_process_above_counts(self):
+        names = ["python3", "slurmstepd"]
+        self.assertEqual(self.gone(self.watch(names), 2), (False, False, False))
+        self.assertEqual(self.gone(self.watch(names), 1), (False, True, True))
 
 
 class Rank(unittest.TestCase):

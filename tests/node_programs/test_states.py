@@ -283,6 +283,19 @@ class Job(unittest.TestCase):
         self.assertEqual(self.after(*succeeded, restarts=2)[1][4:], [job.END_ATTEMPT, job.CLEAN])
         self.assertEqual(self.end(*succeeded, restarts=2), (False, 0, None))
 
+    def test_an_elastic_job_that_has_failed_uses_only_nodes_that_can_take_part(self):
+        failure = [attempt(failed=[7]), reaped(100, failed=[7])]
+        waits = failure + [job.Tick(102)]
+        state, actions = self.after(*waits, elastic=True, restarts=1)
+        self.assertEqual((type(state), state.until, actions[2:]), (job.Regrouping, 702, []))
+        state, actions = self.after(*waits + [present(103, 2), job.Tick(103)], elastic=True, restarts=1)
+        self.assertEqual((state, actions[2:]), (job.Running(1), [job.RECORD_CHANGE, job.START]))
+        # too few of them: others are waited for
+        state, actions = self.after(*waits + [present(103, 1)], elastic=True, restarts=1)
+        self.assertEqual((type(state), actions[2:]), (job.Regrouping, [job.RECORD_CHANGE]))
+        late = waits + [present(103, 1), present(702.1, 1)]
+        self.assertEqual(self.end(*late, elastic=True, restarts=1), (False, 1, job.faults.too_few_ranks(2, 600)))
+
     def test_missing_ranks_are_a_failure_of_the_attempt(self):
         state, actions = self.after(attempt(missing="on b"), reaped(), restarts=1)
         self.assertEqual((state.result["reason"], actions[1:]), ("on b", [job.RECORD_ATTEMPT]))

@@ -44,6 +44,19 @@ static PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
     PathBuf::from(String::from_utf8_lossy(&done.stdout).trim())
 });
 
+/// The main process of a worker, which starts sshd, and for how many seconds it waits for ranks.
+const INIT: [&str; 6] = [
+    "sh",
+    "-c",
+    concat!(
+        include_str!("../../src/scripts/programs/environment/environment.sh"),
+        include_str!("../../src/scripts/worker/init.sh")
+    ),
+    "sh",
+    include_str!("../../src/scripts/worker/init.py"),
+    "20",
+];
+
 /// The stand-ins for programs of a real cluster.
 const PROGRAMS: [(&str, &str); 4] = [
     ("ssh", include_str!("stand_ins/ssh.py")),
@@ -213,6 +226,20 @@ impl Node {
         self.processes().into_iter().filter(|process| process.name == name).collect()
     }
 
+    /// Its sshd, without those of sessions.
+    pub fn sshd(&self) -> Option<Process> {
+        let main = self.main()?.as_raw_nonzero().to_string();
+        let is_child =
+            |process: &Process| stat(&process.pid.as_raw_nonzero().to_string()).is_some_and(|fields| fields[1] == main);
+        self.named("sshd").into_iter().find(is_child)
+    }
+
+    /// Its processes without its main process and sshd.
+    pub fn others(&self) -> Vec<Process> {
+        let own = [self.main(), self.sshd().map(|sshd| sshd.pid)];
+        self.processes().into_iter().filter(|process| !own.contains(&Some(process.pid))).collect()
+    }
+
     /// Its main process, until it has ended.
     pub fn main(&self) -> Option<Pid> {
         let parent = self.unshare.id().to_string();
@@ -253,7 +280,9 @@ fn start_worker(dir: &Path) -> Node {
     let path = dir.join("cluster").join(&socket);
     // of one that was killed
     let _ = fs::remove_file(&path);
-    let mut worker = Node::start(dir, 1, &["sshd", &format!("/run/cluster/{socket}")], &[]);
+    let listen = format!("/run/cluster/{socket}");
+    let command: Vec<&str> = INIT.into_iter().chain(["sshd", &listen]).collect();
+    let mut worker = Node::start(dir, 1, &command, &[]);
     eventually(|| path.exists() || worker.unshare.try_wait().unwrap().is_some());
     assert!(path.exists(), "node2 does not start: {}", fs::read_to_string(dir.join("node2.stderr")).unwrap());
     worker

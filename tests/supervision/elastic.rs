@@ -46,6 +46,23 @@ fn a_node_leaves_and_comes_back() {
 }
 
 #[test]
+fn a_node_whose_worker_is_stopped_leaves_with_the_grace_period() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "trap 'sleep 4; echo saved; exit 0' TERM; echo attempt $HVDCTL_RESTART
+            [ $HVDCTL_RESTART = 1 ] || while :; do sleep 0.1; done";
+        let job = cluster.start(&elastic(method, 1, program));
+        (0..2).for_each(|rank| job.until(rank, "attempt 0"));
+        cluster.worker.signal(Signal::TERM);
+        let end = job.end();
+        assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 1), "{}", end.all);
+        assert_eq!(end.lines, [vec!["attempt 0", "saved", "attempt 1"], vec!["attempt 0", "saved"]], "{}", end.all);
+        let left = "node2 left (its worker was stopped); the job continues with 1 of 2 ranks, which start again";
+        assert_eq!(end.restarts(), [left], "{}", end.all);
+    });
+}
+
+#[test]
 fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
     each_launcher(|method| {
         let cluster = Cluster::new();
@@ -61,6 +78,26 @@ fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
         let [left, joined] = &end.restarts()[..] else { panic!("{:?}\n{}", end.restarts(), end.all) };
         assert_eq!(left, "node2 left (drained); the job continues with 1 of 2 ranks, which start again");
         assert_eq!(joined, "node2 joined; the job continues with 2 of 2 ranks, which start again");
+    });
+}
+
+#[test]
+fn a_node_that_is_drained_after_a_failure_has_no_ranks_of_the_next_attempt() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0
+            [ $RANK = 0 ] || exit 7; exec sleep 300";
+        let job = cluster.start(&Spec { restarts: 1, ..elastic(method, 1, program) });
+        job.until_holds("an attempt has failed", || job.file(0, "attempts.json").is_some());
+        std::fs::write(cluster.job_file(1, "drained"), "").unwrap();
+        let end = job.end();
+        assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 1), "{}", end.all);
+        assert_eq!(end.lines, [vec!["attempt 0", "attempt 1"], vec!["attempt 0"]], "{}", end.all);
+        let restarts = [
+            "rank 1 on node2 ended with exit code 7; attempt 2 of 2 begins in 1 s",
+            "node2 left (drained); the job continues with 1 of 2 ranks, which start again",
+        ];
+        assert_eq!(end.restarts(), restarts, "{}", end.all);
     });
 }
 

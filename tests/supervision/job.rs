@@ -420,12 +420,8 @@ impl Job<'_> {
     /// Waits until all of the job's processes have gone from the second node.
     #[track_caller]
     pub fn until_worker_is_clean(&self) {
-        // sshd alone: its sessions end with the last process that holds their streams
-        let main = self.cluster.worker.main();
-        let left = || {
-            let all = self.cluster.worker.processes();
-            all.into_iter().filter(|process| Some(process.pid) != main).collect::<Vec<_>>()
-        };
+        // its sessions end with the last process that holds their streams
+        let left = || self.cluster.worker.others();
         assert!(eventually(|| left().is_empty()), "left on node2: {:#?}{}", left(), self.describe());
     }
 
@@ -462,7 +458,9 @@ impl Job<'_> {
         let attempts: Vec<Attempt> =
             self.file(0, "attempts.json").map_or_else(Vec::new, |text| serde_json::from_str(&text).unwrap());
         let silent: Vec<&String> = ending.silent.iter().chain(attempts.iter().flat_map(|one| &one.silent)).collect();
-        for (index, node) in NODES.iter().enumerate().filter(|(_, node)| silent.iter().all(|one| one != *node)) {
+        let is_gone = |index: usize| index == 1 && self.cluster.worker.main().is_none();
+        let is_silent = |index: usize, node: &str| silent.iter().any(|one| *one == node) || is_gone(index);
+        for (index, node) in NODES.iter().enumerate().filter(|(index, node)| !is_silent(*index, node)) {
             for name in ["env.json", "inherited.json", "result.json.new", "attempts.json.new"] {
                 assert!(self.file(index, name).is_none(), "{name} is left on {node}{all}");
             }

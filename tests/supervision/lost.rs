@@ -47,10 +47,8 @@ fn ranks_end_by_themselves_when_their_connection_breaks() {
         let job = cluster.start(&Spec::shell(method, POLITE));
         job.until_ready();
         // the sessions' processes; with MPI the daemon continues, and does not notice
-        let main = cluster.worker.main();
-        for process in cluster.worker.named("sshd").into_iter().filter(|process| Some(process.pid) != main) {
-            process.signal(Signal::KILL);
-        }
+        let sessions = cluster.worker.others().into_iter().filter(|process| process.name == "sshd");
+        sessions.for_each(|session| session.signal(Signal::KILL));
         let end = job.end();
         end.ranks([(3, true), (3, true)]);
         assert_eq!((end.ending.launcher, end.ending.silent.len()), (Some(1), 0), "{}", end.all);
@@ -71,6 +69,56 @@ fn a_node_dies_during_a_job() {
         end.failed(&reason, 1);
         assert_eq!(end.ending.silent, ["node2"]);
         assert_eq!(end.rank(0), (3, true), "{}", end.all);
+    });
+}
+
+/// Saves for longer than ranks have after a failure.
+const SAVES: &str = "trap 'sleep 4; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done";
+
+#[test]
+fn ranks_save_when_a_worker_is_stopped_and_the_job_names_it() {
+    each_launcher(|method| {
+        let mut cluster = Cluster::new();
+        let job = cluster.start(&Spec::shell(method, SAVES));
+        job.until_ready();
+        // as `docker stop`
+        cluster.worker.signal(Signal::TERM);
+        let end = job.end();
+        end.failed("the worker of node2 was stopped or killed", 1);
+        assert!(end.lines.iter().all(|lines| lines == &["ready", "saved"]), "{}", end.all);
+        end.ranks([(0, true), (0, true)]);
+        assert_eq!(cluster.worker.wait(), Some(0), "it has waited for them and has not been killed");
+    });
+}
+
+#[test]
+fn ranks_save_when_the_sshd_of_a_worker_is_killed() {
+    each_launcher(|method| {
+        let mut cluster = Cluster::new();
+        let job = cluster.start(&Spec::shell(method, SAVES));
+        job.until_ready();
+        cluster.worker.sshd().expect("an sshd").signal(Signal::KILL);
+        let end = job.end();
+        end.failed("the worker of node2 was stopped or killed", 1);
+        assert!(end.lines.iter().all(|lines| lines == &["ready", "saved"]), "{}", end.all);
+        assert_eq!(cluster.worker.wait(), Some(137));
+    });
+}
+
+#[test]
+fn a_job_that_may_restart_does_so_when_a_worker_is_stopped() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0
+            trap 'sleep 4; echo saved; exit 0' TERM; while :; do sleep 0.1; done";
+        let job = cluster.start(&Spec { restarts: 1, ..Spec::shell(method, program) });
+        (0..2).for_each(|rank| job.until(rank, "attempt 0"));
+        cluster.worker.signal(Signal::TERM);
+        let end = job.end();
+        assert_eq!((end.ending.state(), end.ending.ranks), (JobState::Succeeded, 1), "{}", end.all);
+        assert_eq!(end.lines, [vec!["attempt 0", "saved", "attempt 1"], vec!["attempt 0", "saved"]], "{}", end.all);
+        let first = &end.restarts()[0];
+        assert!(first.starts_with("the worker of node2 was stopped or killed"), "{first}");
     });
 }
 

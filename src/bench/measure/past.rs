@@ -17,13 +17,18 @@ const WRITE: &str = concat!(
     include_str!("../../scripts/bench/past_write.sh")
 );
 
-/// The earlier benchmarks of some nodes; `None` for a node whose file must not be replaced.
-pub struct Past(Vec<Option<Sent>>);
+/// The earlier benchmarks of some nodes.
+pub struct Past {
+    /// By node; `None` for one whose file must not be replaced.
+    sent: Vec<Option<Sent>>,
+    /// Set if the files are replaced even by nothing.
+    is_forgotten: bool,
+}
 
 impl Past {
-    /// The past of so many nodes that have none.
-    pub fn none(nodes: usize) -> Past {
-        Past(vec![Some(Sent::new()); nodes])
+    /// Returns the past of so many nodes whose earlier benchmarks are forgotten.
+    pub fn forgotten(nodes: usize) -> Past {
+        Past { sent: vec![Some(Sent::new()); nodes], is_forgotten: true }
     }
 
     /// Reads the files of these nodes. One that cannot be read is reported, and the node then has no past.
@@ -62,7 +67,7 @@ impl Past {
                 }
             }
         });
-        Past(read.await)
+        Past { sent: read.await, is_forgotten: false }
     }
 
     /// Returns all bandwidths by the names of sender and receiver.
@@ -72,7 +77,7 @@ impl Past {
             let sent = sent.clone().unwrap_or_default().into_iter();
             sent.map(move |(to, values)| ((from.clone(), to), values)).collect::<Vec<_>>()
         };
-        nodes.iter().zip(&self.0).flat_map(of).collect()
+        nodes.iter().zip(&self.sent).flat_map(of).collect()
     }
 
     /// Adds bandwidths to the files of these nodes, by the indices of sender and receiver.
@@ -87,10 +92,11 @@ impl Past {
             let own = latest.iter().filter(|((from, _), _)| *from == index);
             let own: BTreeMap<String, f64> =
                 own.map(|((_, to), value)| (nodes[*to].name().to_owned(), *value)).collect();
-            (!own.is_empty()).then_some((&nodes[index], past::with(nodes[index].name(), sent?, &own)))
+            (self.is_forgotten || !own.is_empty())
+                .then_some((&nodes[index], past::with(nodes[index].name(), sent?, &own)))
         };
         let texts: Vec<(&ObservedNode, String)> =
-            self.0.into_iter().enumerate().filter_map(|(index, sent)| text((index, sent))).collect();
+            self.sent.into_iter().enumerate().filter_map(|(index, sent)| text((index, sent))).collect();
         for_each_node(texts, async |(node, text): (&ObservedNode, String)| {
             let _step = events.begin(node.name(), Step::write("keeping its bandwidths"));
             let script = Script::new(WRITE)

@@ -91,7 +91,8 @@ fn nominal(mega: u32) -> String {
     if mega >= 1000 { format!("{} Gb/s", f64::from(mega) / 1000.0) } else { format!("{mega} Mb/s") }
 }
 
-/// Returns the growth of a node's counters during the measurement; `None` if one of them is unknown.
+/// Returns the growth of a node's counters during the measurement, all of them together; `None` if one of them is
+/// unknown.
 fn growth(before: &Link, after: &Link, names: &[&str]) -> Option<u64> {
     let of = |link: &Link, name: &str| link.counters.get(name).copied().flatten();
     let grown = |name: &&str| Some(of(after, name)?.saturating_sub(of(before, name)?));
@@ -101,16 +102,20 @@ fn growth(before: &Link, after: &Link, names: &[&str]) -> Option<u64> {
 fn counters(measurements: &Measurements, node: usize) -> Vec<Reason> {
     let evidence = &measurements.nodes[node];
     let Some((before, after)) = evidence.before.as_ref().zip(evidence.after.as_ref()) else { return Vec::new() };
-    let (received, sent) = (["rx_errors", "rx_crc_errors"], ["tx_errors", "collisions"]);
-    let kinds: [(Way, &[&str], &str, &str, bool); 4] = [
-        (Way::In, &received, "rx_packets", "receive error", true),
-        (Way::Out, &sent, "tx_packets", "send error", true),
-        (Way::In, &["rx_dropped", "rx_missed_errors"], "rx_packets", "dropped packet", false),
-        (Way::Out, &["tx_dropped"], "tx_packets", "packet dropped before sending", false),
+    let grown = |names: &[&str]| growth(before, after, names);
+    // the kernel's rx_errors include rx_crc_errors, except with drivers that count only these
+    let received = grown(&["rx_errors"]).max(grown(&["rx_crc_errors"]));
+    let sent = grown(&["tx_errors", "collisions"]);
+    let dropped = grown(&["rx_dropped", "rx_missed_errors"]);
+    let kinds = [
+        (Way::In, received, "rx_packets", "receive error", true),
+        (Way::Out, sent, "tx_packets", "send error", true),
+        (Way::In, dropped, "rx_packets", "dropped packet", false),
+        (Way::Out, grown(&["tx_dropped"]), "tx_packets", "packet dropped before sending", false),
     ];
     let mut found = Vec::new();
-    for (way, names, packets, what, is_error) in kinds {
-        let Some(grown) = growth(before, after, names).filter(|grown| *grown > 0) else { continue };
+    for (way, grown, packets, what, is_error) in kinds {
+        let Some(grown) = grown.filter(|grown| *grown > 0) else { continue };
         let packets = growth(before, after, &[packets]).filter(|packets| *packets > 0);
         let share = packets.map(|packets| grown as f64 / packets as f64);
         let text = format!("{} on {}", plural(grown, what), after.interface);

@@ -105,7 +105,7 @@ async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context
     let pace = if options.quick { Pace::QUICK } else { Pace::DEFAULT };
     let measuring = async {
         let past = match options.forget {
-            true => Past::none(nodes.len()),
+            true => Past::forgotten(nodes.len()),
             false => Past::read(target.cluster(), &nodes, events).await,
         };
         Ok((measure(&target.inventory, &nodes, pace, &past, events).await?, past))

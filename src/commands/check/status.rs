@@ -58,9 +58,9 @@ pub struct NodeStatus {
     pub idle: Vec<IdleRank>,
     /// The user who drained it, or null.
     pub drained: Option<Drained>,
-    /// Accelerators that its containers do not get, or that no slots stand for.
+    /// Accelerators that its containers do not get, or that no slots stand for, and memory that ended jobs have left.
     #[serde(skip)]
-    pub accelerators: Option<Finding>,
+    pub findings: Vec<Finding>,
 }
 
 /// `status`.
@@ -96,6 +96,8 @@ fn entry(
 ) -> NodeEntry<NodeStatus> {
     let (name, cluster) = (member.node.name.clone(), &inventory.cluster);
     let failure = network::gpu_failure(&member.node, &facts);
+    let (node, left) = (&member.node, preflight::left_memory(cluster, &member.node, &facts));
+    let findings = [preflight::accelerators(node, &facts), left];
     let mut status = NodeStatus {
         master: member.node.master,
         engine: None,
@@ -109,7 +111,7 @@ fn entry(
         jobs: plan::running_jobs(&cluster.name, &facts, &[]),
         idle: idle_ranks(&name, &facts),
         drained: facts.drained.clone(),
-        accelerators: preflight::accelerators(&member.node, &facts),
+        findings: findings.into_iter().flatten().collect(),
     };
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -188,8 +190,9 @@ pub(in crate::commands) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut fa
     let failed_gpus =
         |node: &NodeEntry<NodeStatus>| Some((node.node.clone(), node.result.as_ref()?.nvidia_smi.clone()?));
     text.extend(nodes.iter().filter_map(failed_gpus).map(|(node, why)| format!("{node}: nvidia-smi failed: {why}\n")));
-    let unused = nodes.iter().filter_map(|node| node.result.as_ref()?.accelerators.clone()).collect();
-    text.extend(fold(unused).iter().map(|finding| format!("{finding}\n")));
+    let findings = nodes.iter().filter_map(|node| node.result.as_ref());
+    let findings = findings.flat_map(|status| status.findings.clone()).collect();
+    text.extend(fold(findings).iter().map(|finding| format!("{finding}\n")));
     let done = nodes.iter().filter(|node| node.ok).count();
     Outcome::new(Verdict::Nodes { done, failed: &failed }, text, Nodes { nodes })
 }

@@ -153,6 +153,10 @@ async fn nodes_keep_what_they_have_sent_and_a_slow_node_does_not_become_normal()
     hvdctl(&nodes, "bench --only network --forget").await.code(0);
     assert!(past(&nodes, "node1").ends_with("[500000000.0]}}"));
     hvdctl(&nodes, "bench --only network").await.code(0);
+    // also where nothing of this benchmark is kept
+    send(&nodes, [4000, 10]);
+    hvdctl(&nodes, "bench --only network --forget").await.code(1);
+    assert_eq!(past(&nodes, "node2"), "{\"format\":1,\"node\":\"node2\",\"bytes_per_s\":{}}");
 }
 
 #[tokio::test(start_paused = true)]

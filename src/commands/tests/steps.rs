@@ -261,15 +261,18 @@ async fn a_worker_is_replaced_during_a_job_only_with_force() {
     );
 }
 
+/// The record of an elastic job of at most two ranks on node1.
+const ELASTIC: &str = r#"{"id":"run-1","cluster":"lab","name":"n","operator":"o","created":1.0,"min_ranks":1,
+"max_ranks":2,"placement":{"shares":[{"node":"node1","ranks":1,"first":0}]},"command":["x"],"cwd":"/","ranks":1,
+"port":12345,"interface":"eth0","launcher":"horovodrun","restarts":0,"grace":1,"stall":0,"idle_margin":30,
+"ulimits":{}}"#;
+
 /// Runs a command beside an elastic job of at most two ranks on node1, with a part of its record replaced, and further
 /// facts of node2.
 async fn up_beside_an_elastic_job(replaced: (&str, &str), facts: &str, command: &str) -> (Nodes, Done) {
     let nodes = two_up().await;
     let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
-    let record = r#"{"id":"run-1","cluster":"lab","name":"n","operator":"o","created":1.0,"min_ranks":1,"max_ranks":2,
-        "placement":{"shares":[{"node":"node1","ranks":1,"first":0}]},"command":["x"],"cwd":"/","ranks":1,"port":12345,
-        "interface":"eth0","launcher":"horovodrun","restarts":0,"grace":1,"stall":0,"idle_margin":30,"ulimits":{}}"#;
-    let record = record.replace("\n", "").replace(replaced.0, replaced.1);
+    let record = ELASTIC.replace('\n', "").replace(replaced.0, replaced.1);
     nodes.edit("node1", |state| {
         state.add("hmaster", &labels);
         state.facts = format!("open run-1 {record}\n");
@@ -321,6 +324,31 @@ async fn a_node_that_cannot_join_a_job_is_a_warning() {
     done.code(0)
         .complains(&["warning: node1: cannot read job run-1: No such file or directory", "continues without it"]);
     assert_eq!(nodes.calls("node2").iter().filter(|call| call.starts_with("job/")).count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_where_the_directory_of_a_job_cannot_be_created_keeps_no_other_from_joining() {
+    let nodes = Nodes::new(&["node1", "node2", "node3"]);
+    hvdctl(&nodes, "up").await.code(0);
+    let labels = [("hvdctl.cluster", "lab"), ("hvdctl.role", "master"), ("hvdctl.job", "run-1")];
+    nodes.edit("node1", |state| {
+        state.add("hmaster", &labels);
+        let record = ELASTIC.replace('\n', "").replace("\"max_ranks\":2", "\"max_ranks\":99");
+        state.facts = format!("open run-1 {record}\n");
+        let files = &mut state.directories.entry("run-1".into()).or_default().files;
+        files.insert("launch.json".into(), "{\"address\": \"10.0.0.1\"}".into());
+        files.insert("env.json".into(), "{}".into());
+    });
+    nodes.fault("node2", "job/start.sh", Fault::Fails("No space left on device".into()));
+    let done = hvdctl(&nodes, "up").await;
+    done.code(0).complains(&["warning: node2: ", "No space left on device", "node3 joins job run-1"]);
+    let record = |node: &str| nodes.state(node).directories["run-1"].files["job.json"].clone();
+    for node in ["node1", "node3"] {
+        let shares = serde_json::from_str::<serde_json::Value>(&record(node)).unwrap()["placement"]["shares"].clone();
+        let shares: Vec<_> = shares.as_array().unwrap().iter().map(|share| share["node"].as_str().unwrap()).collect();
+        assert_eq!(shares, ["node1", "node3"], "{node}");
+    }
+    assert!(!nodes.state("node2").directories.contains_key("run-1"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -295,6 +295,33 @@ fn an_interrupted_push_continues_with_the_files_that_are_missing() {
 }
 
 #[test]
+fn data_keep_their_origin_until_those_of_another_one_replace_them() {
+    let bench = Bench::new(&[("a", "old"), ("b", "old")]);
+    bench.push();
+    let origin = || fs::read_to_string(bench.there(".set@lab/origin")).unwrap();
+    bench.write("a", &"new".repeat(100_000));
+    let replace = |bytes: usize| {
+        let files = bench.files();
+        let change = bench.change(&files);
+        bench.prepare(&files, &change);
+        let (mut stream, [tree, arrived, placed, _]) = Bench::stream(&files, &change);
+        stream.truncate(bytes);
+        bench.script(APPLY, "lab", &[&tree, &arrived, &placed, "other:/set", ""], &stream)
+    };
+    assert!(!replace(100_000).status.success());
+    assert_eq!((origin().as_str(), bench.listed()[0].0.as_str()), ("desk:/set\n", "complete"));
+    // from here on they are data of both
+    bench.break_tool("mv", "*tree*", "Input/output error");
+    assert!(!replace(usize::MAX).status.success());
+    bench.repair();
+    assert_eq!((origin().as_str(), bench.listed()[0].0.as_str()), ("other:/set\n", "incomplete"));
+    // data that are new have an origin before they are complete
+    let bench = Bench::new(&[("a", &"new".repeat(100_000))]);
+    assert!(!bench.send(100_000).2.status.success());
+    assert_eq!(fs::read_to_string(bench.there(".set@lab/origin")).unwrap(), "desk:/set\n");
+}
+
+#[test]
 fn a_failure_at_any_step_of_the_change_is_made_good_without_sending_files_again() {
     let changed = |bench: &Bench| {
         bench.write("d/b", "new");

@@ -17,9 +17,6 @@ pub(super) const CREATE: &str = "/v4.0.0/libpod/containers/create";
 /// audit.
 const CAPABILITIES: [&str; 2] = ["CAP_AUDIT_WRITE", "CAP_MKNOD"];
 
-/// SIGUSR1 on Linux.
-const SIGUSR1: u32 = 10;
-
 /// Podman's answer to [`CREATE`].
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -52,7 +49,7 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
         "name": container.name,
         "image": spec.image,
         // instead of the image's entrypoint, which may start something else
-        "entrypoint": spec.command,
+        "entrypoint": container.argv(),
         "command": [],
         "user": "0:0",
         "work_dir": if container.workspace.is_some() { WORKSPACE } else { "/" },
@@ -75,10 +72,9 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
         // what a job wrote in its container may be the only copy (worker/plan/ended.rs)
         "remove": *role == Role::Shell,
     });
-    if *role == Role::Master {
-        // as for Docker
-        request["stop_signal"] = SIGUSR1.into();
-        request["stop_timeout"] = 30.into();
+    if let Some(stop) = container.stop() {
+        request["stop_signal"] = stop.signal.1.into();
+        request["stop_timeout"] = stop.seconds.into();
     }
     if *role == Role::Relay {
         // what a relay says is for hvdctl alone
@@ -139,7 +135,7 @@ mod tests {
             ..worker(GpuRequest::All).with_data(&cluster, &nodes[0], &pushed)
         };
         let request = podman_request(&spec);
-        assert_eq!((&request["entrypoint"], &request["work_dir"]), (&json!(spec.spec.command), &json!("/workspace")));
+        assert_eq!((&request["entrypoint"], &request["work_dir"]), (&json!(spec.argv()), &json!("/workspace")));
         let mounts: Vec<String> = request["mounts"]
             .as_array()
             .unwrap()
@@ -176,7 +172,7 @@ mod tests {
         assert_eq!(given("NET_RAW", Role::Worker), (both, json!([])));
         let of_slurm = json!(["CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_SYS_PTRACE"]);
         assert_eq!(given("MKNOD", Role::SlurmAgent), (of_slurm, json!(["CAP_NET_RAW"])));
-        assert_eq!((&request["remove"], request.get("stop_signal")), (&json!(false), None));
+        assert_eq!((&request["remove"], &request["stop_signal"]), (&json!(false), &json!(15)));
         assert_eq!(podman_request(&worker(GpuRequest::None))["env"], json!({ "NVIDIA_VISIBLE_DEVICES": "void" }));
         let master = ContainerSpec { role: Role::Master, ..worker(GpuRequest::None) };
         let master = podman_request(&master);

@@ -26,20 +26,19 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
         soft: Some(limit.soft),
         hard: Some(limit.hard),
     });
+    let stop = container.stop();
     ContainerCreateBody {
         image: Some(spec.image.clone()),
         // instead of the image's entrypoint, which may start something else
-        entrypoint: Some(spec.command.clone()),
+        entrypoint: Some(container.argv()),
         user: Some("0:0".into()),
         working_dir: Some(if workspace.is_some() { WORKSPACE } else { "/" }.into()),
         env: unless_empty(environment(container)),
         // these live as long as hvdctl is attached to their main process
         open_stdin: Some(matches!(role, Role::Shell | Role::Relay)),
         stdin_once: Some(matches!(role, Role::Shell | Role::Relay)),
-        // hvdctl stops a job by SIGTERM, which its supervisor distinguishes from an engine that shuts down
-        stop_signal: (*role == Role::Master).then(|| "SIGUSR1".into()),
-        // seconds; more than the job supervisor takes when a node is lost
-        stop_timeout: (*role == Role::Master).then_some(30),
+        stop_signal: stop.map(|stop| stop.signal.0.into()),
+        stop_timeout: stop.and_then(|stop| i64::try_from(stop.seconds).ok()),
         labels: Some(container.labels().into_iter().collect()),
         host_config: Some(HostConfig {
             network_mode: Some("host".into()),
@@ -198,7 +197,9 @@ mod tests {
         };
         let request = create_request(&spec);
         // the image's entrypoint and command have no part in it
-        assert_eq!((request.entrypoint, request.cmd), (Some(spec.spec.command.clone()), None));
+        assert_eq!((request.entrypoint, request.cmd), (Some(spec.argv()), None));
+        // the ranks have their grace period, and sshd is no process that an engine would ask
+        assert_eq!((request.stop_signal.as_deref(), request.stop_timeout), (Some("SIGTERM"), Some(25)));
         let host = request.host_config.unwrap();
         assert_eq!((host.network_mode.as_deref(), host.userns_mode.as_deref()), (Some("host"), Some("host")));
         assert_eq!(

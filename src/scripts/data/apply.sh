@@ -12,6 +12,9 @@ fail() { # MESSAGE [EXIT-CODE]
 check_mark() {
   [ "$(cat "$known/push")" = "$mark" ] || fail "another push of these data has begun meanwhile"
 }
+record_origin() {
+  { printf '%s\n' "$origin" >"$stage/origin" && mv -f "$stage/origin" "$known/origin"; } || fail ""
+}
 # checks types and modes by their states
 prove() {
   cut -z -d' ' -f1,6- "$stage/stat" | has_hash "$expected" || fail "some files are not in place with their type and mode" 4
@@ -47,7 +50,8 @@ main() {
   check_mark
   { mkdir -p "$stage/t" && find "$stage" -mindepth 1 -maxdepth 1 ! -name t -exec rm -rf {} +; } || fail ""
   echo $$ >"$stage/pid" || fail ""
-  { printf '%s\n' "$origin" >"$stage/origin" && mv -f "$stage/origin" "$known/origin"; } || fail ""
+  # data that are there keep theirs until they are changed
+  [ -d "$name" ] || record_origin
   [ -z "$pipe" ] || take_pipe
   { receive && make_manifest; } || fail ""
   has_hash "$tree" <"$stage/m" || fail "the manifest that arrived differs from the one that was sent" 3
@@ -56,6 +60,7 @@ main() {
   check_mark
   rm -f "$known/tree" || fail ""
   forget_states || fail ""
+  record_origin
   if [ -d "$name" ]; then place_changes; else place_new; fi
   { mv -f "$stage/stat" "$known/stat" && printf '%s\n' "$tree" >"$stage/tree" && mv -f "$stage/tree" "$known/tree"; } || fail ""
   b2sum -l 256 <"$known/shipped"

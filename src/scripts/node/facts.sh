@@ -84,6 +84,8 @@ report_socket() { # STATE RECEIVED SENT ADDRESS PEER USER…
     ;;
   esac
   say listener "$local" "$pid" "${user:--}" "${container:--}" "$program"
+  # /dev/shm of a worker: BYTES-OF-A-BLOCK BLOCKS FREE-BLOCKS
+  [ -n "$run_dir" ] || [ "${container:--}" = - ] || say shm "$(stat -f -c '%S %b %a' "/proc/$pid/root/dev/shm" 2>/dev/null)"
 }
 each_line report_socket "$sockets"
 say ports "${ports# }"

@@ -81,14 +81,24 @@ def on_others(description, command, stdin=b"", limit=LOGIN_LIMIT):
     written, failed = {}, []
 
     def run(node):
-        child = ssh(description, node, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        name, reason = node["node"], None
         try:
-            written[node["node"]], errors = child.communicate(stdin, limit)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            errors = b"no answer within %d s" % limit
-        if child.returncode != 0:
-            failed.append("%s: %s" % (node["node"], errors.decode(errors="replace").strip()))
+            with ssh(description, node, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                     stderr=subprocess.PIPE) as child:
+                try:
+                    output, errors = child.communicate(stdin, limit)
+                    if child.returncode != 0:
+                        reason = errors.decode(errors="replace").strip() or "exit code %d" % child.returncode
+                    else:
+                        written[name] = output
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    reason = "no answer within %d s" % limit
+        except (OSError, RuntimeError, ValueError) as error:
+            # such as too many open files
+            reason = str(error)
+        if reason is not None:
+            failed.append("%s: %s" % (name, reason))
 
     threads = [threading.Thread(target=run, args=(node,)) for node in description["nodes"][1:]]
     for thread in threads:

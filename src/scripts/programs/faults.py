@@ -26,6 +26,10 @@ def not_started(seconds, missing):
     return fault("not_started", seconds=seconds, missing=missing)
 
 
+def worker_stopped(node):
+    return fault("worker_stopped", node=node)
+
+
 def too_few_ranks(ranks, seconds):
     return fault("too_few_ranks", ranks=ranks, seconds=seconds)
 

@@ -6,9 +6,9 @@ A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' 
 passes SIGTERM on to its program, waits the grace period for it (a last checkpoint), and records how it ended.
 
 With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with
-0 if ranks can start here: the job's record exists, and so does their working directory. On a drained node it exits with
-DRAINED. With `signal` and a number it sends that signal to the ranks' programs. With `request` it requests the end of
-the ranks, as Slurm does, and does not wait for it.
+0 if ranks can start here: the job's record exists, and so does their working directory, and the worker is not stopping.
+On a drained node it exits with DRAINED. With `signal` and a number it sends that signal to the ranks' programs. With
+`request` it requests the end of the ranks, as Slurm does, and does not wait for it.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line,
 printed when the ranks have ended. To each line that then comes it answers with the time by its clock, but to OUTSIDE
@@ -26,6 +26,7 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import files  # noqa: E402
 import outside  # noqa: E402
+import shared_memory  # noqa: E402
 from here import HERE, JOB  # noqa: E402
 from processes import environment, is_killed, name, send, signals  # noqa: E402
 
@@ -36,6 +37,10 @@ ASKED = signal.SIGRTMIN + 2
 PASSED = {signal.SIGUSR1, signal.SIGUSR2}  # signals of people for their programs, which end no program of hvdctl's
 # its exit code, and its node's address: from a launcher shim, in the launcher's output
 FAILED = b"hvdctl: a rank has failed with "
+# the number of a rank, and its node's address if that is known: from a rank supervisor, in the launcher's output
+STOPPING = b"hvdctl: the worker is stopping: rank "
+# of a worker that is asked to end, or whose sshd has ended (worker/init.py)
+STOPPING_MARK = os.path.join(os.environ.get("HVDCTL_PLACE", "/run/hvdctl"), "stopping")
 AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
 READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
 OUTSIDE = "outside"  # asks for the files outside the mounts
@@ -114,6 +119,8 @@ def rest():
     send(signal.SIGTERM, [pid for pid, program in mine().items() if not program])
     if not gone(2, mine):
         send(signal.SIGKILL, mine())
+        gone(1, mine)
+    shared_memory.remove()
 
 
 def forget(again):
@@ -127,10 +134,10 @@ def forget(again):
                 os.unlink(os.path.join(HERE, file))
 
 
-def parse_states(lines):
+def parse_states(lines, since=0):
     """How many ranks started, how they ended, which of them hang or were reported to, and how much of their output a
-    full disk lost, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or
-    impossible."""
+    full disk lost since then, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a
+    full disk, or impossible."""
     found = {"started": 0, "exits": [], "hung": [], "lost": []}
 
     def add(name, **fields):
@@ -141,6 +148,8 @@ def parse_states(lines):
         words = line.split(" ", 5)
         try:
             kind, rank, at = words[2], int(words[1]), float(words[0])
+            if at < since:
+                continue
             if kind == "s":
                 found["started"] += 1
             elif kind == "x":
@@ -168,23 +177,25 @@ def deliver(number):
     send(number, [pid for pid in programs() if (signals(pid, b"SigCgt") or 0) & bit])
 
 
-def states():
+def states(since=0):
     try:
-        return parse_states(files.read("states").decode(errors="replace").splitlines())
+        return parse_states(files.read("states").decode(errors="replace").splitlines(), since)
     except OSError:
         return parse_states([])
 
 
-def started():
-    """How many ranks of this node have started their program. A full disk may have kept that out of `states`: then
-    those that run count. They lead process groups."""
+def started(since=0):
+    """How many ranks of this node have started their program since then, or still run it. A full disk may have kept the
+    starts out of `states`: then those that run count. They lead process groups."""
     running = 0
     for pid in programs():
         try:
             running += os.getpgid(pid) == pid
         except ProcessLookupError:
             pass
-    return max(running, states()["started"])
+    recorded = states(since)
+    # one that runs since before may have ended
+    return max(running + (len(recorded["exits"]) if since else 0), recorded["started"])
 
 
 def ready():
@@ -194,7 +205,7 @@ def ready():
         # node/drain.sh
         if os.path.exists(os.path.join(HERE, "drained")):
             return DRAINED
-        return 0 if os.path.isdir(record["cwd"]) else 1
+        return 0 if os.path.isdir(record["cwd"]) and not os.path.exists(STOPPING_MARK) else 1
     except (OSError, ValueError):
         return 1
 

@@ -6,7 +6,8 @@
 states=$1 idle_limit=$2 start_limit=$3
 shift 3
 (
-    # $$ becomes sshd. Process 1 is another one if the image or the engine has an init
+    # $$ becomes sshd, which its parent, the main process (init.py), has started. Process 1 is another one if the image or the engine has an
+    # init
     read -r own _ </proc/self/stat
     idle=0 limit=$start_limit
     while [ "$idle" -lt "$limit" ]; do
@@ -24,7 +25,7 @@ shift 3
         for process; do
             process=${process#/proc/}
             case "${process%%/*}" in
-            1 | "$$" | "$own") ;;
+            1 | "$$" | "$PPID" | "$own") ;;
             # this search is over
             *) [ ! -e "/proc/${process%%/*}" ] || { idle=0 && break; } ;;
             esac

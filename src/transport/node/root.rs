@@ -194,7 +194,7 @@ mod tests {
 
     /// Scripts that run in containers, on the machine of a pool, or before hvdctl has root, whose programs
     /// `access/access.sh` does not check.
-    const ELSEWHERE: [&str; 19] = [
+    const ELSEWHERE: [&str; 20] = [
         // it says itself what is missing
         "process/check.sh",
         "pool/owner.sh",
@@ -213,6 +213,7 @@ mod tests {
         "shell/master.sh",
         "programs/ssh.sh",
         "worker/idle.sh",
+        "worker/init.sh",
         // they find Python themselves, and `pip install` is no program of that name
         "env/python.sh",
         "env/install.sh",

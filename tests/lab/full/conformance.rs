@@ -274,11 +274,12 @@ fn kill_on(node: &str, finds: &str) {
 /// A behaviour of jobs under a launcher, whose options are given.
 type Behaviour = (&'static str, fn(&Cluster, &[&str]));
 
-/// A behaviour of workers, which Slurm does without, and one of Slurm.
-const OF_WORKER: &str = "a worker's main process is killed";
+/// Behaviours of workers, which Slurm does without, and one of Slurm.
+const OF_WORKER: &str = "a worker's sshd is killed";
+const OF_STOPPED_WORKER: &str = "a worker is stopped";
 const BY_SLURM: &str = "cancelled, preempted, put into the queue again, and without slurmctld";
 
-const OF_JOBS: [Behaviour; 11] = [
+const OF_JOBS: [Behaviour; 12] = [
     ("rank and node before each line", lines_have_rank_and_node),
     ("exit code of the first failed rank, the others gone within 5 s", a_failed_rank_ends_the_others),
     ("stop", stops),
@@ -286,6 +287,7 @@ const OF_JOBS: [Behaviour; 11] = [
     ("the job supervisor is killed", the_job_supervisor_is_killed),
     ("a rank supervisor is killed", a_rank_supervisor_is_killed),
     (OF_WORKER, a_worker_is_killed),
+    (OF_STOPPED_WORKER, a_worker_is_stopped),
     ("restarts", restarts),
     ("a stalled rank", a_rank_stalls),
     ("slots of a running job are refused to a second one", slots_are_allocated),
@@ -405,19 +407,38 @@ fn slurm_ends_jobs(cluster: &Cluster, launcher: &[&str]) {
     job.end(s(90)).code(0).says(&["[0 node1] done", "[1 node2] done"]);
 }
 
-/// A container ends with its main process. The processes of a login need not; then the job can be stopped.
-fn a_worker_is_killed(cluster: &Cluster, launcher: &[&str]) {
-    let mut job = cluster.start_waiting(launcher);
-    kill_on("node2", "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | cut -d= -f2");
-    if !eventually(s(6), || !job.runs()) {
-        drop(cluster.hvdctl(&["stop"]));
-    }
+/// Starts ranks that save for longer than they would have after a failure.
+#[track_caller]
+fn start_saving(cluster: &Cluster, launcher: &[&str]) -> Running {
+    let script = "trap 'sleep 4; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.2; done";
+    let mut job = cluster.start(launcher, &[], script);
+    job.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+    job
+}
+
+/// Asserts that the ranks have saved, the job names the worker, and jobs run again after `up`.
+#[track_caller]
+fn ended_with_the_worker(cluster: &Cluster, launcher: &[&str], job: Running) {
     let done = job.end(s(60));
     assert_ne!(done.code, 0, "{}", done.err);
+    done.says(&["[0 node1] saved", "[1 node2] saved"]).complains(&["the worker of node2 was stopped or killed"]);
     nothing_is_left();
     cluster.hvdctl(&["up"]).code(0);
     let again = cluster.start(launcher, &[], "echo again").end(s(60)).code(0);
     again.says(&["[0 node1] again", "[1 node2] again"]);
+}
+
+fn a_worker_is_killed(cluster: &Cluster, launcher: &[&str]) {
+    let job = start_saving(cluster, launcher);
+    kill_on("node2", "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | cut -d= -f2");
+    ended_with_the_worker(cluster, launcher, job);
+}
+
+/// As by `docker stop`, or the end of the engine or of the machine.
+fn a_worker_is_stopped(cluster: &Cluster, launcher: &[&str]) {
+    let job = start_saving(cluster, launcher);
+    on("node2", "kill -TERM $(pgrep -x hvdctl-worker)");
+    ended_with_the_worker(cluster, launcher, job);
 }
 
 fn restarts(cluster: &Cluster, launcher: &[&str]) {
@@ -645,8 +666,10 @@ fn conforms(platform: &Platform) -> Vec<String> {
     let cluster = Cluster::of(platform);
     let only = std::env::var("HVDCTL_TEST_VARIANT").unwrap_or_default();
     let mut trials = Trials { cluster: &cluster, only, failed: Vec::new() };
-    let of_jobs: Vec<Behaviour> =
-        OF_JOBS.into_iter().filter(|(name, _)| !platform.has_slurm() || *name != OF_WORKER).collect();
+    let of_jobs: Vec<Behaviour> = OF_JOBS
+        .into_iter()
+        .filter(|(name, _)| !platform.has_slurm() || ![OF_WORKER, OF_STOPPED_WORKER].contains(name))
+        .collect();
     let of_workers = if platform.has_slurm() { &[][..] } else { &OF_WORKERS[..] };
     let mut names: Vec<String> = of_workers.iter().map(|(name, _)| trials.name("", name)).collect();
     names.extend(platform.has_slurm().then(|| trials.name(ENV.0, BY_SLURM)));

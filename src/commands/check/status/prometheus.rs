@@ -92,7 +92,7 @@ mod tests {
             jobs: vec!["20261121-120304-k7qd".into()],
             idle: vec![IdleRank { rank: 3, node: "node1".into(), since: 1_795_000_000.0, does: "waiting".into() }],
             drained: None,
-            accelerators: None,
+            findings: Vec::new(),
         }
     }
 

@@ -117,6 +117,13 @@ class Driver:
         with self.lock:
             self.roster.fail(node, reason, time.monotonic())
 
+    def leave(self, node, reason):
+        """A node leaves with its ranks, and has to answer before it can join again."""
+        with self.lock:
+            if node in roster.nodes(self.roster.listed()):
+                self.roster.leave(node, reason)
+            self.roster.forget(node)
+
     def clean(self, place, grace):
         """Ends what the job has left on a node that returns, in a thread of its own. Then the driver may use it."""
 

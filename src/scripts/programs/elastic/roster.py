@@ -13,7 +13,8 @@ RUNNING = "running"  # listed, and its ranks take part
 LEAVING = "leaving"  # it is drained: no longer listed, but its ranks take part until an assignment without it
 LOST = "lost"  # none of these: it has left, or it is new and has not answered yet
 
-DROPPED, DRAINED = "its connection was lost", "drained"  # why a node leaves
+# why a node leaves
+DROPPED, DRAINED, STOPPED = "its connection was lost", "drained", "its worker was stopped"
 MISSES = 3  # consecutive unanswered queries after which a node has left: a busy one may miss one
 # so many failures of the same node within so many seconds: then it is not used for so long
 MAX_FAILURES, FAILURE_PERIOD = 3, 3600
@@ -26,6 +27,15 @@ def are_too_many(failures, now):
 
 def ranks(places):
     return sum(place["ranks"] for place in places)
+
+
+def node_of(rank, places):
+    """The node of a rank, None if there is no such rank."""
+    for place in places:
+        if rank < place["ranks"]:
+            return place["node"]
+        rank -= place["ranks"]
+    return None
 
 
 def nodes(places):

@@ -115,10 +115,13 @@ class Position:
 
 
 class StartCheck:
-    """Checks that all ranks start in time. Queries the nodes at the deadline, and again those that do not answer."""
+    """Checks that all ranks start in time. Queries the nodes at the deadline, and again those that do not answer.
+    `since`: when the launcher has assigned the ranks. On other nodes than this one, nothing is left of ranks that it
+    has replaced."""
 
-    def __init__(self, launch, nodes, places):
+    def __init__(self, launch, nodes, places, since=0):
         self.node, self.limit, self.nodes, self.places = launch["node"], launch["start_timeout"], nodes, list(places)
+        self.since = since
         self.next = time.monotonic() + self.limit
         self.thread, self.unanswered, self.missing = None, {}, {}
 
@@ -147,7 +150,7 @@ class StartCheck:
         self.missing = self.describe(started)
 
     def ask(self, place, started):
-        count = reap.started() if place["node"] == self.node else self.nodes.started(place)
+        count = reap.started(self.since) if place["node"] == self.node else self.nodes.started(place)
         if count is not None:
             started[place["node"]] = count
 
@@ -171,11 +174,16 @@ class Launcher:
     def __init__(self, launch, log, children, nodes):
         self.launch, self.children, self.nodes = launch, children, nodes
         self.failures, self.code, self.processes = [], None, []
+        self.stopping = []  # ranks whose workers are, and the addresses of their nodes
         self.port = None  # Position
         self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
 
     def see(self, line):
         """Reads the exit code of a failed rank, and its node's address, as soon as its launcher shim reports it."""
+        stopping = re.search(reap.STOPPING + rb"(\d{1,9})(?!\d)(?: on (\S+))?", line)
+        if stopping:
+            self.stopping.append((int(stopping.group(1)), (stopping.group(2) or b"").decode(errors="replace")))
+            return stopping
         # other programs may write there: 0 is no failure, and a longer number no exit code
         found = re.search(reap.FAILED + rb"([1-9]\d{0,2})(?!\d)(?: on (\S+))?", line)
         if found:
@@ -323,11 +331,12 @@ def outcome(report, places, node, since=0):
 class Attempt:
     """One start of the launcher, until nothing is left of it. `driver`: keeps the ranks; `changed`: whether nodes leave
     or join; `failed`: exit codes of ranks that failed, and that the driver does not replace; `outcome`: what the nodes
-    reported at its end."""
+    reported at its end; `is_recorded`: whether it is recorded as a failed one."""
 
     def __init__(self, launcher, driver):
         self.launcher, self.driver, self.changed, self.failed, self.outcome = launcher, driver, False, [], None
-        self.started = time.time()
+        self.started, self.is_recorded = time.time(), False
+        self.stopping = []  # the nodes whose workers are
         self.check, self.connected = None, None  # whether its ranks have started; when the connections were opened
 
     def keeps_ranks(self):

@@ -33,7 +33,7 @@ REASONS = {endings.TIME_LIMIT: TIME_LIMIT, endings.NODE_LOST: NODE_LOST, endings
 # Why an attempt ends.
 EXITED = "exited"  # the launcher has exited
 FAILED = "failed"  # a rank has failed
-FAULT = "fault"  # ranks have not started, or the engine stops the job
+FAULT = "fault"  # ranks have not started, a worker has been stopped, or the engine stops the job
 SHORTAGE = "shortage"  # an elastic job has waited for more ranks for too long
 REQUESTED = "requested"  # the user has requested the end
 CHANGED = "changed"  # a node leaves or joins an elastic job
@@ -59,10 +59,10 @@ Ended = collections.namedtuple("Ended", "result stopped")
 Undecided = collections.namedtuple("Undecided", "result until")
 
 # The observations. `signals`: those that requested the end, in order; `code`: the launcher's exit code, None while it
-# runs; `failed`: the exit codes of ranks that failed; `missing`: the fault if ranks have not started in time; `waited`:
-# for how many seconds the ranks that were kept have waited for others; `returns`: until when Slurm may start the job
-# again, so that it keeps its files; None if it does not.
-Attempt = collections.namedtuple("Attempt", "signals code failed changed missing waited returns")
+# runs; `failed`: the exit codes of ranks that failed; `fault`: the fault if ranks have not started in time, or a worker
+# has been stopped; `waited`: for how many seconds the ranks that were kept have waited for others; `returns`: until
+# when Slurm may start the job again, so that it keeps its files; None if it does not.
+Attempt = collections.namedtuple("Attempt", "signals code failed changed fault waited returns")
 # The attempt has ended on all nodes. `outcome`: what they reported, with a `reason` (faults.py) if the launcher has
 # ended the job for a reason of its own; `ranks`: how many it had; `pause`: that before another one; `kept`: whether its
 # launcher was to keep the ranks, and may be started again to do that; `returns`: as above.
@@ -152,8 +152,8 @@ def reason(observed, limits):
     fault = fault_of(observed.signals)
     if observed.code is not None:
         return EXITED, None
-    if observed.missing and not observed.changed:
-        return FAULT, observed.missing
+    if observed.fault and not observed.changed:
+        return FAULT, observed.fault
     if observed.signals:
         return (FAULT, fault) if fault else (REQUESTED, None)
     if observed.failed:
@@ -233,8 +233,13 @@ def stop(state, observed, _limits):
     return Ended(result, not fault), [(CLEAN,)]
 
 
-def pause(state, observed, _limits):
-    return (state, []) if observed.now < state.until else (Starting(state.failures, state.result), [(CHOOSE_NODES,)])
+def pause(state, observed, limits):
+    if observed.now < state.until:
+        return state, []
+    if limits.elastic:
+        # its nodes may have been drained meanwhile, or be too few
+        return Regrouping(state.failures, state.result, observed.now + limits.elastic.timeout, False), []
+    return Starting(state.failures, state.result), [(CHOOSE_NODES,)]
 
 
 def regroup(state, observed, limits):

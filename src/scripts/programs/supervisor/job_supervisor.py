@@ -81,6 +81,7 @@ class JobSupervisor:
         self.starts = begun.restarts if begun and begun.restarts and not begun.is_step else 0
         self.attempts = []  # the results of those that failed
         self.outside = []  # files that are outside the mounts
+        self.reasons = {}  # why nodes have left an elastic job, as far as that is known
         self.losses = []  # when a launcher that kept the ranks has ended by itself
         self.is_recorded = False
         elastic = launch["elastic"]
@@ -231,18 +232,22 @@ class JobSupervisor:
 
     def observe_attempt(self):
         attempt = self.attempt
-        if attempt.launcher.code is None and not self.signals and not attempt.launcher.failures:
+        launcher = attempt.launcher
+        if launcher.code is None and not (self.signals or launcher.failures or launcher.stopping):
             self.follow_launcher()
+        self.follow_stops()
         self.follow_failures()
         self.follow_missing()
         if self.signals or attempt.launcher.code or attempt.failed or self.hold.is_noticed:
             self.follow_allocation()
         missing = ", ".join(attempt.check.missing.values())
-        missing = missing and faults.not_started(self.launch["start_timeout"], missing)
+        fault = faults.not_started(self.launch["start_timeout"], missing) if missing else None
+        if attempt.stopping:
+            fault = faults.worker_stopped(attempt.stopping[0])
         waited = attempt.driver.waited() if attempt.driver else 0
         if self.allocation in (job_state.TAKEN, job_state.UNANSWERED):
             return job_state.Attempt(self.signals[:], None, [], False, None, 0, self.returns())
-        return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, missing,
+        return job_state.Attempt(self.signals[:], attempt.launcher.code, attempt.failed[:], attempt.changed, fault,
                                  waited, None)
 
     def follow_launcher(self):
@@ -281,8 +286,27 @@ class JobSupervisor:
         if is_new or has_changed:
             driver.send_worlds(running, self.starts - 1)
         if is_new:
-            self.attempt.check = StartCheck(self.launch, self.nodes, running)
+            self.attempt.check = StartCheck(self.launch, self.nodes, running, driver.assigned)
         self.attempt.check.forget_others(running)
+
+    def follow_stops(self):
+        """A worker that is stopping ends the attempt, with the grace period for all ranks, unless the job can continue
+        without its node."""
+        attempt = self.attempt
+        while attempt.launcher.stopping:
+            rank, address = attempt.launcher.stopping.pop(0)
+            # not every launcher tells ranks the address
+            node = next((place["node"] for place in self.roster.places if place["address"] == address),
+                        roster.node_of(rank, self.roster.assigned))
+            if node in (None, self.launch["node"]):
+                # a program of the user has written it: the launcher's node needs no worker
+                continue
+            if attempt.keeps_ranks():
+                attempt.driver.leave(node, roster.STOPPED)
+            elif self.limits.elastic:
+                self.reasons[node], attempt.changed = roster.STOPPED, True
+            else:
+                attempt.stopping.append(node)
 
     def follow_failures(self):
         """A rank that failed ends the attempt, unless the driver replaces it."""
@@ -417,7 +441,8 @@ class JobSupervisor:
         """Ends the ranks of all nodes at once. If there is no other attempt, notes which files are outside the
         mounts."""
         urgent = job_state.is_urgent(self.signals)
-        grace = job_state.grace_period(self.signals, self.attempt.changed, self.limits, self.given())
+        grace = job_state.grace_period(self.signals, self.attempt.changed or bool(self.attempt.stopping), self.limits,
+                                       self.given())
         everywhere, waits, threads = self.start_reaping(grace, report, again)
         # does not wait for a thread that failed
         while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(waits, threads)):
@@ -456,6 +481,7 @@ class JobSupervisor:
 
     def record_attempt(self, outcome, pause):
         """Records an attempt that failed."""
+        self.attempt.is_recorded = True
         self.attempts.append(dict(outcome, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))
         try:
             files.write_json("attempts.json", self.attempts)
@@ -491,7 +517,10 @@ class JobSupervisor:
     def record_change(self, reasons, waits, kept=None):
         """Logs which nodes left and joined. `waits`: for how many seconds the job waits for others, if they are too
         few; `kept`: where ranks take part, if the other ones are kept."""
+        reasons, self.reasons = dict(self.reasons, **reasons), {}
         left, joined = self.roster.record(self.roster.running() if kept is None else kept, reasons)
+        if self.attempt.is_recorded and not (left or joined or waits):
+            return
         change = {"left": left, "joined": joined, "ranks": roster.ranks(self.roster.recorded),
                   "wanted": roster.ranks(self.roster.places), "waits": waits, "kept": kept is not None}
         self.note(change)

@@ -135,15 +135,15 @@ def decide(state, observed, limits):
     return rule(state, observed, limits) if rule else (state, [])
 
 
-def answer(code, asked_by_reaper, lost_launcher, grace):
-    """The exit code that the shim passes on to the launcher, and the seconds for which it keeps it: the reaper requests
-    the end of all ranks, each has its grace period, and a launcher that sees one of them end would end its daemons
-    under the others."""
+def answer(code, with_others, lost_launcher, grace):
+    """The exit code that the shim passes on to the launcher, and the seconds for which it keeps it. If the end of all
+    ranks was requested, by the reaper or because a worker is stopping, each has its grace period, and a launcher that
+    sees one of them end would end its daemons under the others."""
     if lost_launcher:
         # without its launcher the shim has no exit code to report; a rank that ended because the launcher was gone has
         # not failed
         return 0, 0
-    return code if code >= 0 else 128 - code, grace + ASKED_BY_REAPER if asked_by_reaper else 0
+    return code if code >= 0 else 128 - code, grace + ASKED_BY_REAPER if with_others else 0
 
 
 class Progress:

@@ -302,11 +302,13 @@ def read_some(file):
 class LauncherWatch:
     """A watch on whether the launcher is still there. A peer that closed its end of our standard output shows as an
     error on it, and that of the shim as an end. If a daemon of the launcher is in between, it loses the session of sshd
-    that started it. `lost`: whether it has; `orphan`: that daemon."""
+    that started it. `lost`: whether it has; `orphan`: that daemon. A session outlives the sshd that accepted it, with
+    which the worker has ended."""
 
     def __init__(self, shim, gone, daemons):
         self.shim, self.daemons = shim, [name.encode() for name in daemons]
         self.ancestors = processes.ancestors(shim)
+        self.session = self.up_to_session(self.ancestors)
         self.lost, self.orphan = False, None
         self.streams = select.poll()
         self.streams.register(1, 0)
@@ -323,10 +325,24 @@ class LauncherWatch:
         os.close(nowhere)
         return True
 
-    def has_lost_session(self):
-        """Whether the shim has other ancestors than at the start."""
+    @staticmethod
+    def up_to_session(ancestors):
+        """Those of the processes that belong to the session of sshd, the last of which is that sshd; all where there is
+        none."""
+        for count, pid in enumerate(ancestors or [], 1):
+            if processes.name(pid).startswith(b"sshd"):
+                return ancestors[:count]
+        return ancestors
+
+    def has_lost_worker(self):
+        """Whether the worker has ended, but not the session."""
         now = processes.ancestors(self.shim) if self.ancestors else None
-        if now in (self.ancestors, None):
+        return now not in (self.ancestors, None) and now[:len(self.session)] == self.session
+
+    def has_lost_session(self):
+        """Whether the shim has other ancestors in its session than at the start."""
+        now = processes.ancestors(self.shim) if self.ancestors else None
+        if now is None or now[:len(self.session)] == self.session:
             return False
         self.lost, self.orphan = True, now[1] if processes.name(now[1]) in self.daemons else None
         return True
@@ -342,6 +358,7 @@ class Supervisor:
         self.selector = selectors.DefaultSelector()
         self.streams = {}  # those of the program to their lines
         self.signals = []  # that requested the end
+        self.is_worker_stopping = False  # whether that is why
         self.ended = None  # when
         size = first_number(launcher["size"], os.environ)
         # records of earlier builds do not have the times
@@ -435,6 +452,7 @@ class Supervisor:
             has_exited = self.is_state(rank_state.Exited)
             self.read(0.05 if has_exited else 0.2)
             if self.signals:
+                self.note_stop(os.path.exists(reap.STOPPING_MARK))
                 self.request_end()
             if not has_exited:
                 self.check_exit()
@@ -443,6 +461,9 @@ class Supervisor:
             if self.is_state(rank_state.Ended):
                 return
             is_due = time.monotonic() >= self.next_sample
+            if is_due and not self.is_worker_stopping and self.watch.has_lost_worker():
+                self.note_stop(True)
+                self.request_end()
             if self.watch.has_let_go() or is_due and self.watch.has_lost_session():
                 self.request_end()
             for lines in self.streams.values():
@@ -451,6 +472,13 @@ class Supervisor:
                 self.next_sample = time.monotonic() + 1
                 self.sample()
             self.decide(rank_state.Tick(time.monotonic()))
+
+    def note_stop(self, is_stopping):
+        """Reports that the worker is stopping, once: the job supervisor ends the ranks of all nodes then."""
+        if not is_stopping or self.is_worker_stopping:
+            return
+        self.is_worker_stopping = True
+        report(b"%s%d" % (reap.STOPPING, self.log.rank))
 
     def is_state(self, state):
         return isinstance(self.state, state)
@@ -602,6 +630,14 @@ def node_address():
     return ""
 
 
+def report(message):
+    """Writes a message to the job supervisor into the launcher's output."""
+    address = node_address()
+    with contextlib.suppress(OSError):
+        os.set_blocking(1, False)
+        os.write(1, b"%s%s\n" % (message, b" on " + address.encode() if address else b""))
+
+
 def be_shim(answers, alive):
     """Waits for the rank's end and passes it on to the launcher; does not return. Slurm ends a step when the process
     has ended that it has started, which may be this one: at its SIGTERM this lets the supervisor end the rank, for which
@@ -613,10 +649,7 @@ def be_shim(answers, alive):
     if code and not delay:
         # the job supervisor learns of it first and ends the ranks of all nodes at once; launchers are slower, and
         # shorten the grace period
-        address = node_address()
-        with contextlib.suppress(OSError):
-            os.set_blocking(1, False)
-            os.write(1, b"%s%d%s\n" % (reap.FAILED, code, b" on " + address.encode() if address else b""))
+        report(b"%s%d" % (reap.FAILED, code))
         delay = 0 if is_replaced else SHIM_DELAY
     launcher = select.poll()
     launcher.register(1, 0)
@@ -661,10 +694,14 @@ def main():
         watch = LauncherWatch(shim, gone, launcher["daemons"])
         supervisor = Supervisor(log, files.load("job.json"), launcher, watch)
         supervisor.run()
-        code, delay = rank_state.answer(supervisor.state.code, reap.ASKED in supervisor.signals, watch.lost,
-                                        supervisor.limits.grace)
+        is_replaced = supervisor.world.said is not None
+        is_with_others = reap.ASKED in supervisor.signals or supervisor.is_worker_stopping and not is_replaced
+        code, delay = rank_state.answer(supervisor.state.code, is_with_others, watch.lost, supervisor.limits.grace)
+        if supervisor.is_worker_stopping:
+            # it may have saved, but the others have not finished
+            code = code or 128 + signal.SIGTERM
         # a launcher that keeps the other ranks is to know at once
-        is_replaced, orphan = supervisor.world.said is not None, watch.orphan
+        orphan = watch.orphan
     except Exception:
         traceback.print_exc()
     with contextlib.suppress(OSError):

@@ -19,10 +19,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # ssh adds 17
 SOCKETS = os.environ["HVDCTL_RUN"] + "-" + os.path.basename(HERE).rpartition("-")[2]
 SHARED = ["-S", os.path.join(SOCKETS, "%h")]
-# ends the main process of the worker in which it runs: sshd, whose number may be another program's by now, or that of a
-# container
-END_WORKER = ('if [ -z "${HVDCTL_MAIN:-}" ]; then kill 1; '
-              'elif [ "$(cat "/proc/$HVDCTL_MAIN/comm")" = sshd ]; then kill "$HVDCTL_MAIN"; fi')
+# ends the main process of the worker in which it runs: that of a container, or that with a number, which may be another
+# program's by now. worker/init.py has this name; the main processes of earlier workers were sshd themselves
+END_WORKER = ('if [ -z "${HVDCTL_MAIN:-}" ]; then kill 1; exit; fi; '
+              'case $(cat "/proc/$HVDCTL_MAIN/comm") in hvdctl-worker | sshd) kill "$HVDCTL_MAIN" ;; esac')
 READY_LIMIT = 8  # seconds for a node to say whether ranks can start there
 OUTSIDE_LIMIT = 8  # seconds for a node to find the files outside the mounts
 PROGRAM_LIMIT = 15  # seconds for an answer of reap.py beyond its grace period

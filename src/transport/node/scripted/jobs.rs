@@ -258,6 +258,14 @@ impl NodeState {
         Ok(String::new())
     }
 
+    /// `job/join.sh`
+    pub(super) fn join_job(&mut self, script: &str) -> String {
+        let files = [("joining.json", "joining"), ("job.json", "record")];
+        let files = files.map(|(name, of)| (name.to_owned(), variable(script, of)));
+        self.directory(&variable(script, "id")).files.extend(files);
+        String::new()
+    }
+
     /// `job/files.sh`
     pub(super) fn job_files(&mut self, script: &str) -> Result<String, (i32, String)> {
         let missing = || (1, "No such file or directory".to_owned());

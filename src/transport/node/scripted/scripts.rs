@@ -16,7 +16,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 42] = scripts![
+const SCRIPTS: [(&str, &str); 43] = scripts![
     "access/access.sh",
     "env/create.sh",
     "env/list.sh",
@@ -31,6 +31,7 @@ const SCRIPTS: [(&str, &str); 42] = scripts![
     "job/end.sh",
     "job/files.sh",
     "job/follow.sh",
+    "job/join.sh",
     "job/outside.sh",
     "job/piece.sh",
     "job/read.sh",
@@ -205,6 +206,8 @@ impl Node {
     fn effect_on_jobs(&self, name: &str, text: &str) -> Result<String, (i32, String)> {
         match name {
             "job/files.sh" => self.edit(|state| state.job_files(text)),
+            // the job supervisor accepts all nodes
+            "job/join.sh" => Ok(self.edit(|state| state.join_job(text))),
             "job/outside.sh" => Ok(self.edit(|state| state.outside())),
             "job/piece.sh" => Ok(self.edit(|state| state.piece_of_log(text))),
             "job/read.sh" => Ok(self.edit(|state| state.read_log(text))),
