@@ -1,5 +1,6 @@
 //! The parts of Kubernetes' documents that an export uses, in the order in which people write their fields.
 
+use super::resources::Toleration;
 use serde::{Serialize, Serializer};
 use serde_saphyr::DoubleQuoted;
 use std::collections::BTreeMap;
@@ -63,6 +64,8 @@ pub(super) struct PodSpec {
     pub(super) termination_grace_period_seconds: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) node_selector: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tolerations: Vec<Toleration>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) init_containers: Vec<PodContainer>,
     pub(super) containers: Vec<PodContainer>,
@@ -154,7 +157,7 @@ pub(super) struct TcpSocket {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PodResources {
-    pub(super) limits: BTreeMap<&'static str, String>,
+    pub(super) limits: BTreeMap<String, YamlText>,
 }
 
 #[derive(Debug, Clone, Serialize)]
