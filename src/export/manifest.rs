@@ -1,37 +1,9 @@
 //! The parts of Kubernetes' documents that an export uses, in the order in which people write their fields.
 
 use super::resources::Toleration;
-use serde::{Serialize, Serializer};
-use serde_saphyr::DoubleQuoted;
+pub(super) use super::yaml::YamlText;
+use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// A text of the user's. It is in quotes where YAML 1.1, which `kubectl` reads, may take it for a number, a time or a
-/// date; what else it takes for no text, the serializer quotes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct YamlText(String);
-
-impl YamlText {
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<T: Into<String>> From<T> for YamlText {
-    fn from(text: T) -> YamlText {
-        YamlText(text.into())
-    }
-}
-
-impl Serialize for YamlText {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let is_number_like = self.0.chars().all(|c| c.is_ascii_hexdigit() || "_:.+-=<xXoOtTzZ ".contains(c));
-        if is_number_like {
-            DoubleQuoted(self.0.as_str()).serialize(serializer)
-        } else {
-            serializer.serialize_str(&self.0)
-        }
-    }
-}
 
 /// A document: what every resource has.
 #[derive(Debug, Serialize)]

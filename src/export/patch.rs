@@ -72,12 +72,14 @@ const FORM: &str = "begin with `spec:` or `metadata:` of the pods, or with `kind
 /// A patch for another document, or one that does not fit its fields.
 pub(super) fn apply(patches: &[PodPatch], document: &mut YamlMap) -> Result<(), Error> {
     for patch in patches {
-        let wrong = |why: String| refused(&patch.file, &why, "correct the patch; `export` without it shows the document");
+        let wrong =
+            |why: String| refused(&patch.file, &why, "correct the patch; `export` without it shows the document");
         match patch.fields.get("kind") {
             Some(_) => {
                 for name in ["apiVersion", "kind"] {
                     if let Some(given) = patch.fields.get(name).filter(|given| Some(*given) != document.get(name)) {
-                        let given = if let YamlValue::Text(text) = given { readable(text) } else { given.kind().into() };
+                        let given =
+                            if let YamlValue::Text(text) = given { readable(text) } else { given.kind().into() };
                         let own = document.text(name).unwrap_or_default();
                         return Err(wrong(format!("its {name} is {given}, but the document's is {own}")));
                     }
@@ -88,7 +90,8 @@ pub(super) fn apply(patches: &[PodPatch], document: &mut YamlMap) -> Result<(), 
                 let own: Vec<String> = pods(document).iter().flat_map(|pod| container_names(pod)).collect();
                 for_each_pod(document, &mut |pod| {
                     let here = container_names(pod);
-                    let elsewhere = |name: &str| own.iter().any(|one| one == name) && !here.iter().any(|one| one == name);
+                    let elsewhere =
+                        |name: &str| own.iter().any(|one| one == name) && !here.iter().any(|one| one == name);
                     merge(pod, for_pod(&patch.fields, elsewhere), "")
                 })
                 .map_err(wrong)?;
@@ -191,7 +194,11 @@ fn merge(into: &mut YamlMap, patch: YamlMap, path: &str) -> Result<(), String> {
                 return Err(format!("{place} is {}, but a single value in the document", patch.kind()));
             }
             (Some(own), patch) => *own = patch,
-            (None, patch) => into.0.push((name, without_directives(patch, &place)?)),
+            (None, patch) => {
+                // where people write it
+                let at = if name == "metadata" { 0 } else { into.0.len() };
+                into.0.insert(at, (name, without_directives(patch, &place)?));
+            }
         }
     }
     Ok(())
@@ -248,7 +255,8 @@ fn check(document: &YamlMap) -> Result<(), String> {
     for pod in pods(document) {
         let Some(spec) = pod.map("spec") else { continue };
         if let Some(volume) = spec.maps("volumes").find(|volume| volume.0.len() > 2) {
-            let sources: Vec<&str> = volume.0.iter().map(|(name, _)| name.as_str()).filter(|name| *name != "name").collect();
+            let sources: Vec<&str> =
+                volume.0.iter().map(|(name, _)| name.as_str()).filter(|name| *name != "name").collect();
             return Err(format!(
                 "the volume {} then has several sources ({}); set the one that the document has to null",
                 readable(volume.text("name").unwrap_or_default()),
@@ -307,9 +315,11 @@ spec:
         let mut document = yaml(DOCUMENT);
         apply(&read_patches("p.yaml", patch).map_err(text)?, &mut document).map_err(text)?;
         // every value has a type of its own in JSON
-        Ok(serde_json::to_string(&serde_saphyr::from_str::<serde_json::Value>(
-            &serde_saphyr::to_string(&YamlValue::Map(document)).unwrap(),
-        ).unwrap()).unwrap())
+        Ok(serde_json::to_string(
+            &serde_saphyr::from_str::<serde_json::Value>(&serde_saphyr::to_string(&YamlValue::Map(document)).unwrap())
+                .unwrap(),
+        )
+        .unwrap())
     }
 
     #[test]
@@ -358,11 +368,20 @@ spec:
             ("spec: [", "p.yaml"),
             ("kind: JobSet\nspec: {}", "its kind is JobSet, but the document's is MPIJob"),
             ("spec: {containers: [{image: x}]}", "an element of spec.containers has no name"),
-            ("spec: {containers: [{name: ranks, env: []}]}", "the container ranks has no image; those of the document are launcher, worker"),
+            (
+                "spec: {containers: [{name: ranks, env: []}]}",
+                "the container ranks has no image; those of the document are launcher, worker",
+            ),
             ("spec: {containers: {name: worker}}", "spec.containers is a mapping, but a list in the document"),
-            ("spec: {containers: [{name: worker, image: {}}]}", "spec.containers[worker].image is a mapping, but a single value"),
+            (
+                "spec: {containers: [{name: worker, image: {}}]}",
+                "spec.containers[worker].image is a mapping, but a single value",
+            ),
             ("spec: {$setElementOrder/containers: []}", "'spec.$setElementOrder/containers' is not understood"),
-            ("spec: {volumes: [{name: shm, persistentVolumeClaim: {claimName: c}}]}", "several sources (emptyDir, persistentVolumeClaim)"),
+            (
+                "spec: {volumes: [{name: shm, persistentVolumeClaim: {claimName: c}}]}",
+                "several sources (emptyDir, persistentVolumeClaim)",
+            ),
             ("spec: {containers: [{$patch: replace}]}", "it leaves pods without a container"),
         ] {
             let found = patched(patch).unwrap_err();

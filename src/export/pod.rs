@@ -99,7 +99,7 @@ impl PodParts {
         }
         Ok(PodParts {
             env: env(request, &secret),
-            product: request.pods.gpu_product.as_deref().map(product).transpose()?,
+            product: product_of(request)?,
             pull: match cluster.pull {
                 Pull::Always => "Always",
                 Pull::Never => "Never",
@@ -217,7 +217,9 @@ impl PodParts {
         let resources = match (gpus, request.pods.resources.is_empty()) {
             (0, true) => "no GPUs".to_owned(),
             (_, true) => count(gpus as usize, "GPU"),
-            (_, false) => limits.iter().map(|(name, n)| format!("{} {name}", n.as_str())).collect::<Vec<_>>().join(", "),
+            (_, false) => {
+                limits.iter().map(|(name, n)| format!("{} {name}", n.as_str())).collect::<Vec<_>>().join(", ")
+            }
         };
         let mut lines = vec![
             format!(
@@ -346,6 +348,21 @@ fn claim_name(claim: &str) -> Result<String, Error> {
             format!("--pvc {}: a PersistentVolumeClaim cannot have this name", quote::readable(claim)),
             "name one of `kubectl get pvc`: lower-case letters, digits, `-` and `.`",
         )),
+    }
+}
+
+/// Returns the product of the GPUs that the pods need, as [`product`].
+///
+/// # Errors
+/// An accelerator that has no such label.
+fn product_of(request: &ExportRequest<'_>) -> Result<Option<String>, Error> {
+    let Some(name) = request.pods.gpu_product.as_deref() else { return Ok(None) };
+    match request.pods.accelerators()? {
+        Some((resource, _)) if !resource.starts_with("nvidia.com/") => Err(Error::usage(
+            format!("--gpu-product names GPUs of NVIDIA, but the pods ask for {resource}"),
+            "select nodes with a nodeSelector in --patch",
+        )),
+        _ => product(name).map(Some),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The resources that pods ask for, the taints that they tolerate, and the check that GPUs of the inventory are among
 //! them.
 
-use super::{ExportRequest, PodRequest};
 use super::patch::{containers, pods};
 use super::yaml::{YamlMap, YamlValue};
+use super::{ExportRequest, PodRequest};
 use crate::error::Error;
 use crate::inventory::{Gpus, Node};
 use crate::text::nodeset;
@@ -29,8 +29,16 @@ const SHARES: &[&str] = &["nvidia.com/gpumem", "nvidia.com/gpucores", "gpu.intel
 /// Parts of the names of resources that are network devices.
 const NETWORK: &[&str] = &["rdma", "efa", "hostdev", "sriov", "hca", "netdevice"];
 /// Beginnings of the devices of accelerators.
-const DEVICES: &[&str] =
-    &["/dev/kfd", "/dev/dri", "/dev/accel", "/dev/habanalabs", "/dev/neuron", "/dev/davinci", "/dev/nvidia", "/dev/dxg"];
+const DEVICES: &[&str] = &[
+    "/dev/kfd",
+    "/dev/dri",
+    "/dev/accel",
+    "/dev/habanalabs",
+    "/dev/neuron",
+    "/dev/davinci",
+    "/dev/nvidia",
+    "/dev/dxg",
+];
 
 /// A resource of each pod that has ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,7 +196,8 @@ fn accelerator_devices(node: &Node) -> Vec<String> {
 /// resource claim.
 fn asks_for_devices(pod: &YamlMap) -> bool {
     let is_device = |name: &str| name.contains('/') && !NETWORK.iter().any(|part| name.contains(part));
-    let is_some = |value: &YamlValue| !matches!(value, YamlValue::Text(zero) if zero == "0") && *value != YamlValue::Integer(0);
+    let is_some =
+        |value: &YamlValue| !matches!(value, YamlValue::Text(zero) if zero == "0") && *value != YamlValue::Integer(0);
     containers(pod).filter_map(|container| container.map("resources")).any(|resources| {
         let lists = ["limits", "requests"].into_iter().filter_map(|list| resources.map(list));
         let mut all = lists.flat_map(|list| &list.0);
@@ -209,7 +218,17 @@ mod tests {
         for other in ["vpc.amazonaws.com/efa=1", "nvidia.com/gpumem=3000", "cpu=1.5", "memory=16Gi", "cpu=500m"] {
             assert_eq!(of(other).unwrap().1, None, "{other}");
         }
-        for bad in ["", "gpu=1", "amd.com/gpu", "amd.com/gpu=", "amd.com/gpu=1.5", "amd.com/gpu=-1", "a b/c=1", "/gpu=1", "cpu=Gi"] {
+        for bad in [
+            "",
+            "gpu=1",
+            "amd.com/gpu",
+            "amd.com/gpu=",
+            "amd.com/gpu=1.5",
+            "amd.com/gpu=-1",
+            "a b/c=1",
+            "/gpu=1",
+            "cpu=Gi",
+        ] {
             assert!(of(bad).is_err(), "{bad}");
         }
         let of = |text: &str| Toleration::parse(text).map(|found| serde_json::to_string(&found).unwrap());

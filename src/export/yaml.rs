@@ -1,9 +1,37 @@
-//! A document of YAML without a type, whose fields keep their order.
+//! Texts of YAML, and documents without a type, whose fields keep their order.
 
-use super::manifest::YamlText;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
+use serde_saphyr::DoubleQuoted;
 use std::fmt;
+
+/// A text of the user's. It is in quotes where YAML 1.1, which `kubectl` reads, may take it for a number, a time or a
+/// date; what else it takes for no text, the serializer quotes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct YamlText(String);
+
+impl YamlText {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<String>> From<T> for YamlText {
+    fn from(text: T) -> YamlText {
+        YamlText(text.into())
+    }
+}
+
+impl Serialize for YamlText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_number_like = self.0.chars().all(|c| c.is_ascii_hexdigit() || "_:.+-=<xXoOtTzZ ".contains(c));
+        if is_number_like {
+            DoubleQuoted(self.0.as_str()).serialize(serializer)
+        } else {
+            serializer.serialize_str(&self.0)
+        }
+    }
+}
 
 /// A value of a document.
 #[derive(Debug, Clone, PartialEq)]
