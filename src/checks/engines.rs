@@ -96,7 +96,9 @@ pub(super) fn denied(view: &NodeView<'_>) -> Vec<Finding> {
         "{groups}; programs that need the device fail, or compute on the CPU. Udev sets the rights of a \
         device anew at each start of the machine"
     );
-    let found =
-        [finding(Check::Accelerators, "device", "open", &device), finding(Check::Permissions, "directory", "read", groups)];
+    let found = [
+        finding(Check::Accelerators, "device", "open", &device),
+        finding(Check::Permissions, "directory", "read", groups),
+    ];
     found.into_iter().flatten().collect()
 }

@@ -768,7 +768,9 @@ fn what_containers_without_root_cannot_open_is_told() {
     machine
         .stub("sh", "exec setpriv --reuid 1000 --regid 1000 --clear-groups unshare -U --map-root-user /bin/sh \"$@\"");
     assert_eq!(found().len(), 3, "{:?}", found());
-    for (line, (what, path)) in found().iter().zip([("device", "kfd"), ("device", "dri/card 0"), ("directory", "group")]) {
+    for (line, (what, path)) in
+        found().iter().zip([("device", "kfd"), ("device", "dri/card 0"), ("directory", "group")])
+    {
         assert!(line.starts_with(what) && line.ends_with(path), "{line}");
     }
 }
