@@ -29,7 +29,7 @@ pub use export::{Export, ExportPods, ExportSbatch, ExportedJob};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
 pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop, Top};
 pub use keys::{Generate, Keys, KeysPush, NewPair, Rotate};
-pub use notebook::Notebook;
+pub use notebook::{ForwardedPort, Notebook};
 pub use pool::{Pool, PoolCommand, PoolPick};
 pub use queue::{Slurm, SlurmDown, SlurmExec, SlurmUp};
 pub use run::{LauncherChoice, Launching, Run, Running, Train, Verify};

@@ -673,6 +673,119 @@ fn a_dockerfile_has_a_file_of_its_own() {
 }
 
 #[test]
+fn pods_are_patched_and_valid() {
+    let dir = directory(PLAIN, "");
+    write(
+        dir.path(),
+        "pods.yaml",
+        "\
+metadata:
+  labels: {team: vision, build: '007'}
+spec:
+  imagePullSecrets: [{name: registry}]
+  priorityClassName: high
+  tolerations: [{key: spot, operator: Exists}]
+  containers:
+  - name: worker
+    env: [{name: NCCL_DEBUG, value: WARN}, {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    resources: {limits: {vpc.amazonaws.com/efa: 1}}
+    securityContext: {capabilities: {add: [IPC_LOCK]}}
+    volumeMounts: [{name: data, mountPath: /data}]
+  - {name: logger, image: 'fluent-bit:3'}
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: data}}
+  - {name: shm, emptyDir: {sizeLimit: 64Gi}}
+---
+kind: MPIJob
+metadata: {labels: {kueue.x-k8s.io/queue-name: gpus}}
+spec: {mpiReplicaSpecs: {Launcher: {template: {spec: {nodeSelector: {pool: small}}}}}}
+",
+    );
+    let line = "-np 8 --patch pods.yaml --toleration nvidia.com/gpu:NoSchedule --resource memory=64Gi";
+    let (text, _) = exported(dir.path(), &format!("export mpijob digits {line}"));
+    let document = valid(&text);
+    insta::assert_snapshot!("mpijob_patched", text);
+    assert_eq!(document["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "gpus");
+    let spec = |pod: &str| &document["spec"]["mpiReplicaSpecs"][pod]["template"]["spec"];
+    assert_eq!(spec("Worker")["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "4");
+    assert_eq!(spec("Launcher")["containers"].as_array().unwrap().len(), 2, "its own, and the one of the patch");
+    // a patch changes nothing else
+    write(dir.path(), "nothing.yaml", "spec: {}\n");
+    let plain = exported(dir.path(), "export mpijob digits -np 8").0;
+    assert_eq!(exported(dir.path(), "export mpijob digits -np 8 --patch nothing.yaml").0, plain);
+    write(
+        dir.path(),
+        "jobset.yaml",
+        "kind: JobSet\nspec: {replicatedJobs: [{name: node, template: {spec: {activeDeadlineSeconds: 600}}}]}\n",
+    );
+    let line = "export jobset digits -np 8 --launcher torchrun --patch jobset.yaml";
+    let document = valid(&exported(dir.path(), line).0);
+    assert_eq!(document["spec"]["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"], 600);
+    for (line, why) in [
+        ("mpijob digits -np 8 --patch jobset.yaml", "its kind is JobSet, but the document's is MPIJob"),
+        ("mpijob digits -np 8 --patch none.yaml", "--patch none.yaml: cannot read it"),
+        ("mpijob digits -np 8 --patch secrets.env", "--patch secrets.env"),
+        ("mpijob digits -np 8 --toleration a:Never", "NoSchedule, PreferNoSchedule or NoExecute"),
+        ("mpijob digits -np 8 --resource gpu=4", "DOMAIN/NAME"),
+    ] {
+        let done = hvdctl(dir.path(), &format!("export {line}"));
+        assert!(done.code == Some(2) && done.err.contains(why) && done.out.is_empty(), "{line}: {}", done.err);
+        assert!(!done.err.contains("hidden"), "{}", done.err);
+    }
+}
+
+#[test]
+fn gpus_of_other_makers_are_asked_for_or_the_export_is_refused() {
+    let amd = PLAIN.replace("gpus = 4", "gpus = \"none\"\nslots = 4\ndevices = [\"/dev/kfd\", \"/dev/dri\"]");
+    let limits = |inventory: &str, line: &str| {
+        let (text, err) = exported(directory(inventory, "").path(), line);
+        let document = valid(&text);
+        let job = &document["spec"]["replicatedJobs"][0]["template"]["spec"];
+        (job["parallelism"].clone(), job["template"]["spec"]["containers"][0]["resources"]["limits"].to_string(), err)
+    };
+    let jobset = "export jobset digits --launcher torchrun -np 8";
+    let (pods, resources, _) = limits(&amd, &format!("{jobset} --resource amd.com/gpu=4"));
+    assert_eq!((pods, resources.as_str()), (2.into(), r#"{"amd.com/gpu":"4"}"#));
+    let slice = "--resource nvidia.com/mig-1g.10gb=2 --resource rdma/hca=1";
+    let (pods, resources, _) = limits(PLAIN, &format!("{jobset} {slice}"));
+    assert_eq!((pods, resources.as_str()), (4.into(), r#"{"nvidia.com/mig-1g.10gb":"2","rdma/hca":"1"}"#));
+    // a pod that has half of the ranks has half of the accelerators
+    let (_, resources, _) = limits(PLAIN, "export jobset digits --launcher env -np 8 --resource amd.com/gpu=4");
+    assert_eq!(resources, r#"{"amd.com/gpu":"1"}"#);
+    let (_, resources, err) = limits(&amd, &format!("{jobset} --gpus-per-node 0"));
+    assert!(
+        resources == "null" && err.contains("the pods ask for no GPU, but in the inventory gpu[1-2] has devices"),
+        "{err}"
+    );
+    let (_, _, err) = limits(PLAIN, &format!("{jobset} --gpus-per-node 0"));
+    assert!(err.contains("gpu[1-2] has GPUs"), "{err}");
+    let refused = |line: &str| {
+        let dir = directory(&amd, "");
+        write(
+            dir.path(),
+            "efa.yaml",
+            "spec: {containers: [{name: worker, resources: {limits: {vpc.amazonaws.com/efa: 1}}}]}\n",
+        );
+        write(
+            dir.path(),
+            "gaudi.yaml",
+            "spec: {containers: [{name: ranks, resources: {limits: {habana.ai/gaudi: 1}}}]}\n",
+        );
+        hvdctl(dir.path(), line)
+    };
+    for line in ["export mpijob digits -np 8", jobset, "export mpijob digits -np 8 --patch efa.yaml"] {
+        let done = refused(line);
+        assert!(done.code == Some(2) && done.out.is_empty(), "{line}: {}", done.err);
+        assert!(done.err.contains("has devices /dev/kfd, /dev/dri") && done.err.contains("--resource"), "{}", done.err);
+    }
+    assert_eq!(refused(&format!("{jobset} --patch gaudi.yaml")).code, Some(0), "the patch asks for them");
+    let product = refused(&format!("{jobset} --resource amd.com/gpu=4 --gpu-product MI300X"));
+    assert!(product.code == Some(2) && product.err.contains("--gpu-product names GPUs of NVIDIA"), "{}", product.err);
+    let both = refused(&format!("{jobset} --resource amd.com/gpu=4 --gpus-per-node 2"));
+    assert!(both.code == Some(2) && both.err.contains("amd.com/gpu and nvidia.com/gpu"), "{}", both.err);
+}
+
+#[test]
 fn sizes_beyond_what_kubernetes_takes_are_refused() {
     let dir = directory(PLAIN, "");
     for (line, why) in [

@@ -3,6 +3,7 @@
 
 mod between;
 mod details;
+mod engines;
 mod jobs;
 mod nodes;
 pub mod place;
@@ -31,6 +32,7 @@ use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
 use crate::runtime::container::ContainerSummary;
 use crate::worker::ready::GpuAnswer;
+use std::collections::BTreeMap;
 
 /// The observed state of one node.
 #[derive(Debug, Clone)]
@@ -47,6 +49,10 @@ pub struct NodeView<'a> {
     pub engine: Option<&'a str>,
     /// The engine that it has.
     pub engine_name: EngineName,
+    /// The name of the login.
+    pub user: &'a str,
+    /// The hard limits that its containers cannot exceed, by name.
+    pub limits: BTreeMap<String, u64>,
     /// Its containers.
     pub containers: &'a [ContainerSummary],
     /// The cluster's image, if the node has it.
@@ -83,6 +89,8 @@ impl<'a> NodeView<'a> {
             place: network::place(inventory, node, facts),
             engine: runtime.map(|runtime| runtime.engine.version().map_or("", |(_, version)| version)),
             engine_name: member.transport.engine_name(),
+            user: member.transport.user(),
+            limits: member.transport.engine_limits().clone(),
             containers: runtime.map_or(&[], |runtime| &runtime.containers),
             image: runtime.and_then(|runtime| runtime.image.as_ref()),
             worker: true,

@@ -3,7 +3,7 @@
 //! themselves.
 
 use super::Severity::{Error, Note, Warning};
-use super::{Check, Finding, NodeView, fold, python};
+use super::{Check, Finding, NodeView, engines, fold, python};
 use crate::cluster::observation::ObservedNode;
 use crate::error::NodeError;
 use crate::inventory::{Cluster, Gpus, Inventory, Node};
@@ -77,6 +77,9 @@ pub(super) fn rules(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findin
     let mut found: Vec<Finding> = views.iter().filter_map(|view| port(inventory, view)).collect();
     found.extend(views.iter().filter_map(|view| unending(inventory, view)));
     found.extend(views.iter().flat_map(|view| permissions(inventory, view)));
+    found.extend(views.iter().flat_map(engines::variables));
+    found.extend(views.iter().flat_map(engines::limits));
+    found.extend(views.iter().flat_map(engines::denied));
     found.extend(views.iter().flat_map(disks));
     found.extend(views.iter().filter_map(|view| accelerators(view.node, view.facts)));
     found.extend(views.iter().filter_map(|view| left_memory(&inventory.cluster, view.node, view.facts)));

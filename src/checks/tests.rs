@@ -25,6 +25,7 @@ struct Sick {
     health: Option<NodeHealth>,
     engine: &'static str,
     engine_name: EngineName,
+    limits: BTreeMap<String, u64>,
     worker: bool,
 }
 
@@ -87,6 +88,7 @@ fn clinic(n: usize) -> Clinic {
             health: None,
             engine: "20.10.24",
             engine_name: EngineName::Docker,
+            limits: BTreeMap::new(),
             worker: true,
         }
     });
@@ -102,14 +104,28 @@ impl Clinic {
 
     fn views<'a>(&'a self) -> Vec<NodeView<'a>> {
         let view = |sick: &'a Sick| -> NodeView<'a> {
-            let Sick { node, facts, containers, image, details, inside, answer, health, engine, engine_name, worker } =
-                sick;
+            let Sick {
+                node,
+                facts,
+                containers,
+                image,
+                details,
+                inside,
+                answer,
+                health,
+                engine,
+                engine_name,
+                limits,
+                worker,
+            } = sick;
             NodeView {
                 node,
                 facts,
                 place: network::place(&self.inventory, node, facts),
                 engine: Some(engine),
                 engine_name: *engine_name,
+                user: "own",
+                limits: limits.clone(),
                 containers,
                 image: image.as_ref(),
                 open: OpenJobs::recorded(&facts.jobs),
@@ -558,6 +574,9 @@ fn fast_networks_that_containers_do_not_get() {
     assert!(found(ethernet, &[], "")[0].starts_with("note it has Ethernet cards with RoCE or iWARP (mlx5_0), "));
     assert_eq!(found(&format!("{ethernet}adapter mlx5_1 InfiniBand\n"), &[], ""), [lacking]);
     assert_eq!(found("fabric /dev/infiniband/uverbs0\n", &[], ""), [""; 0], "no port is connected");
+    // none can be listed
+    let device = "fabric /dev/infiniband/uverbs0\nadapter uverbs0\n";
+    assert_eq!(found(device, &[], ""), ["warning it has InfiniBand or EFA (uverbs0), which its containers cannot use"]);
     let given = ["/dev/infiniband"];
     assert_eq!(found(lines, &given, "ibverbs 1\n"), [""; 0]);
     assert_eq!(found(lines, &given, "unread:ibverbs no time\n"), [""; 0]);
@@ -973,4 +992,60 @@ fn a_directory_that_others_can_change_is_an_error_on_one_node_too() {
     let unused = Clinic::with(1, |c| c.nodes[0].facts.permissions = facts.permissions);
     let message = "other users can change cluster.data_dir: /scratch/hvd belongs to mallory (mode 755)";
     assert_eq!(unused.found(), [format!("warning permissions gpu01: {message}")], "there are no data");
+}
+
+#[test]
+fn an_engine_without_root_has_the_limits_and_no_groups_of_its_login() {
+    use crate::inventory::Ulimit;
+    let found = |limits: &[(&str, u64)], name: &str, hard: i64| {
+        let sick = Clinic::with(1, |c| {
+            let sick = &mut c.nodes[0];
+            sick.limits = limits.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect();
+            sick.node.container.ulimits = [(name.to_owned(), Ulimit { soft: hard, hard })].into();
+        });
+        let found = sick.all().into_iter().filter(|finding| finding.check == Check::Limits);
+        found.map(|finding| format!("{} {}\n{}", finding.severity, finding.message, finding.hint)).collect::<Vec<_>>()
+    };
+    let small = [("memlock", 65536), ("nofile", 4096), ("nproc", 500)];
+    let memlock = &found(&small, "memlock", -1)[0];
+    assert!(memlock.starts_with("error `ulimits` asks for memlock unlimited, but the hard limit of own is 64.0 KiB"));
+    assert!(memlock.contains("LimitMEMLOCK=infinity") && memlock.contains("set memlock = 65536"), "{memlock}");
+    assert!(found(&small, "nofile", 1 << 20)[0].contains("LimitNOFILE=1048576"));
+    assert_eq!(found(&small, "nofile", -1).len(), 1);
+    assert_eq!(found(&[("nofile", 1 << 20)], "nofile", -1), [""; 0], "Podman gives that number");
+    for (name, hard) in [("memlock", 65536), ("nproc", -1), ("stack", -1)] {
+        assert_eq!(found(&small, name, hard), [""; 0], "{name}");
+    }
+    assert_eq!(found(&[], "memlock", -1), [""; 0], "an engine with root, or limits that cannot be read");
+
+    let lines = "denied device /dev/kfd\ndenied device /dev/dri/card 0\ndenied directory /srv/set\n";
+    let sick = Clinic::with(1, |c| c.nodes[0].facts.permissions = Facts::parse(lines).permissions);
+    let found: Vec<String> = sick
+        .all()
+        .iter()
+        .filter(|f| f.message.contains("cannot"))
+        .map(|f| format!("{} {} {}", f.check, f.message, f.hint))
+        .collect();
+    assert!(
+        found.iter().any(|f| f.starts_with("accelerators its containers cannot open /dev/kfd '/dev/dri/card 0'")
+            && f.ends_with("sudo setfacl -m u:own:rw /dev/kfd '/dev/dri/card 0'")),
+        "{found:?}"
+    );
+    assert!(found.iter().any(|f| f.starts_with("permissions its containers cannot read /srv/set")), "{found:?}");
+}
+
+#[test]
+fn variables_that_have_no_effect_on_an_engine() {
+    let found = |name: &str, engine: EngineName| {
+        let sick = Clinic::with(1, |c| {
+            c.nodes[0].engine_name = engine;
+            c.nodes[0].node.container.env = [(name.to_owned(), "all".to_owned())].into();
+        });
+        let found = sick.all().into_iter().filter(|finding| finding.message.contains("in `env` has no effect"));
+        found.map(|finding| finding.hint).collect::<Vec<_>>().join(" ")
+    };
+    assert!(found("NVIDIA_VISIBLE_DEVICES", EngineName::Docker).contains("set `gpus` instead"));
+    assert_eq!(found("NVIDIA_DRIVER_CAPABILITIES", EngineName::Docker), "");
+    assert!(found("NVIDIA_DRIVER_CAPABILITIES", EngineName::Podman).contains("remove the variable"));
+    assert_eq!(found("NVIDIA_TF32_OVERRIDE", EngineName::Podman), "");
 }

@@ -1,6 +1,7 @@
 //! Arguments of `export`.
 
 use super::run::{LauncherChoice, name, sbatch};
+use crate::export::resources::{GivenResource, Toleration};
 use crate::export::variables::GivenVariable;
 use crate::inventory::{IMAGE, VARIABLE};
 use crate::launch::placement::{MapBy, RankCount};
@@ -76,6 +77,16 @@ pub struct ExportPods {
     /// Run only on nodes with this GPU, as nvidia-smi names it
     #[arg(long, value_name = "NAME")]
     pub gpu_product: Option<String>,
+    /// Request this resource for each pod that has ranks; an accelerator (amd.com/gpu=4) takes the place of
+    /// --gpus-per-node; may be repeated
+    #[arg(long, value_name = "NAME=N", value_parser = GivenResource::parse)]
+    pub resource: Vec<GivenResource>,
+    /// Tolerate this taint, as kubectl describe node shows it; may be repeated
+    #[arg(long, value_name = "KEY[=VALUE][:EFFECT]", value_parser = Toleration::parse)]
+    pub toleration: Vec<Toleration>,
+    /// Merge this file of YAML into the pods, as Kubernetes merges a strategic merge patch; may be repeated
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub patch: Vec<PathBuf>,
     /// Mount this PersistentVolumeClaim, which has the project, at /workspace [default: a ConfigMap]
     #[arg(long, value_name = "NAME")]
     pub pvc: Option<String>,

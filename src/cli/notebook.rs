@@ -10,6 +10,25 @@ use std::path::PathBuf;
 const NEW: [&str; 11] =
     ["launcher", "controller", "gloo", "mpi", "sbatch", "env", "env_file", "gpus_per_node", "name", "no_setup", "wait"];
 
+/// A port of this machine that leads to a port of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ForwardedPort {
+    /// The port of this machine.
+    pub here: u16,
+    /// The port of the node.
+    pub there: u16,
+}
+
+/// Reads `[HERE:]PORT`.
+fn forwarded(text: &str) -> Result<ForwardedPort, String> {
+    let number = |text: &str| {
+        let number = text.parse().ok().filter(|port: &u16| *port > 0);
+        number.ok_or_else(|| "expected PORT or HERE:PORT, each from 1 to 65535".to_owned())
+    };
+    let (here, there) = text.split_once(':').unwrap_or((text, text));
+    Ok(ForwardedPort { here: number(here)?, there: number(there)? })
+}
+
 /// Options of `notebook`.
 #[derive(Debug, Args)]
 pub struct Notebook {
@@ -22,6 +41,10 @@ pub struct Notebook {
     /// Port on this machine [default: 8888, or the next free one]
     #[arg(long, value_name = "PORT")]
     pub port: Option<NonZeroU16>,
+    /// Let a port of this machine lead to this port of the notebook's node, such as TensorBoard's 6006: PORT, or
+    /// HERE:PORT; may be repeated
+    #[arg(long, value_name = "[HERE:]PORT", value_parser = forwarded)]
+    pub forward: Vec<ForwardedPort>,
     /// Open it in this machine's browser
     #[arg(long)]
     pub open: bool,

@@ -165,11 +165,15 @@ pub fn check_permissions(cluster: &Cluster, node: &str, facts: &Facts, directori
 /// # Errors
 /// When there is no root, or the time is over.
 pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeError> {
+    let node = &member.node;
+    let lines = |paths: &mut dyn Iterator<Item = &str>| paths.collect::<Vec<_>>().join("\n");
     let script = Script::new(FACTS)
         .with("ssh_dir", &cluster.ssh_dir)
         .with("jobs_dir", &cluster.jobs_dir)
         .with("projects_dir", &cluster.projects_dir)
         .with("data_dir", &cluster.data_dir)
+        .with("devices", &lines(&mut node.container.devices.iter().map(|device| device.source.as_str())))
+        .with("mounts", &lines(&mut node.container.mounts.iter().map(|mount| mount.source.as_str())))
         .with("run_dir", member.transport.run_dir().unwrap_or_default())
         .with("cluster", &cluster.name)
         .with("port", &cluster.port.to_string());

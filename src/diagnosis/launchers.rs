@@ -30,9 +30,11 @@ pub const WITHOUT_MPI: &str = "Slurm does not connect the ranks of MPI programs 
                                ignore this";
 
 /// Returns whether a line is of an `mpirun` that does not know the options of Open MPI's: of MPICH and Intel MPI
-/// (Hydra), or of `horovodrun` about one that it does not know.
-pub(super) fn is_other_mpirun(line: &str) -> bool {
-    line.contains("unrecognized argument allow-run-as-root") || line.contains("Unknown MPI implementation")
+/// (Hydra), or of `horovodrun` about one that it does not know (`horovod/runner/mpi_run.py`).
+pub fn is_other_mpirun(line: &str) -> bool {
+    ["unrecognized argument allow-run-as-root", "Unknown MPI implementation", "does not find an installed MPI"]
+        .iter()
+        .any(|text| line.contains(text))
 }
 
 /// Returns the warning about a job none of whose ranks had a connection to another one in so many seconds.

@@ -114,7 +114,9 @@ fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {
     }
     for device in devices {
         let instead = match is_for_pods {
-            true => "devices other than NVIDIA GPUs come from a device plugin, under its own resource name",
+            true => {
+                "devices other than NVIDIA GPUs come from a device plugin, under its own resource name (--resource NAME=N)"
+            }
             false => "Slurm gives devices as generic resources (--sbatch=--gres=…)",
         };
         add(format!("devices {}", readable(&device.source)), instead, false);
@@ -129,7 +131,7 @@ fn of_node(node: &Node, to: OtherScheduler) -> Vec<Gap> {
     }
     for name in cap_add {
         let instead = match is_for_pods {
-            true => "set securityContext.capabilities of the containers, if the cluster allows it",
+            true => "set securityContext.capabilities of the containers with --patch, if the cluster allows it",
             false => "processes have the rights of their user",
         };
         add(format!("cap_add {name}"), instead, false);

@@ -1,36 +1,9 @@
 //! The parts of Kubernetes' documents that an export uses, in the order in which people write their fields.
 
-use serde::{Serialize, Serializer};
-use serde_saphyr::DoubleQuoted;
+use super::resources::Toleration;
+pub(super) use super::yaml::YamlText;
+use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// A text of the user's. It is in quotes where YAML 1.1, which `kubectl` reads, may take it for a number, a time or a
-/// date; what else it takes for no text, the serializer quotes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct YamlText(String);
-
-impl YamlText {
-    pub(super) fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl<T: Into<String>> From<T> for YamlText {
-    fn from(text: T) -> YamlText {
-        YamlText(text.into())
-    }
-}
-
-impl Serialize for YamlText {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let is_number_like = self.0.chars().all(|c| c.is_ascii_hexdigit() || "_:.+-=<xXoOtTzZ ".contains(c));
-        if is_number_like {
-            DoubleQuoted(self.0.as_str()).serialize(serializer)
-        } else {
-            serializer.serialize_str(&self.0)
-        }
-    }
-}
 
 /// A document: what every resource has.
 #[derive(Debug, Serialize)]
@@ -63,6 +36,8 @@ pub(super) struct PodSpec {
     pub(super) termination_grace_period_seconds: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) node_selector: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tolerations: Vec<Toleration>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) init_containers: Vec<PodContainer>,
     pub(super) containers: Vec<PodContainer>,
@@ -154,7 +129,7 @@ pub(super) struct TcpSocket {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PodResources {
-    pub(super) limits: BTreeMap<&'static str, String>,
+    pub(super) limits: BTreeMap<String, YamlText>,
 }
 
 #[derive(Debug, Clone, Serialize)]

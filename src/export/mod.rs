@@ -4,7 +4,8 @@
 //! an [`Exported`] document, with what the user has to do before it can be submitted. No node is contacted, and no
 //! value of a secret is read: a document has the names of variables. `shape` decides how many pods a job has, `pod`
 //! what an MPIJob and a JobSet have in common, `gaps` what of the inventory has no equivalent, `dockerfile` how an
-//! image is made of `setup` or of the project. `manifest` has the types of the documents.
+//! image is made of `setup` or of the project. `manifest` has the types of the documents, into which `patch` merges what
+//! the user adds; `resources` checks that they ask for the GPUs of the inventory.
 
 pub mod dockerfile;
 mod gaps;
@@ -12,11 +13,14 @@ mod jobset;
 mod manifest;
 mod mpijob;
 mod names;
+pub mod patch;
 mod pod;
 pub mod project;
+pub mod resources;
 mod sbatch;
 mod shape;
 pub mod variables;
+mod yaml;
 
 use crate::error::Error;
 use crate::inventory::{Controller, Inventory, LauncherName, Node};
@@ -24,7 +28,9 @@ use crate::launch;
 use crate::launch::placement::RankCount;
 use crate::start::request::JobOptions;
 use crate::text::argument::ProgramArgument;
+use patch::PodPatch;
 use project::ProjectSource;
+use resources::{GivenResource, Toleration};
 use std::collections::BTreeMap;
 
 /// The format to which a job is exported.
@@ -69,6 +75,12 @@ pub struct PodRequest {
     pub gpus: Option<u32>,
     /// The product of the GPUs, as `nvidia-smi` or the node's label names it.
     pub gpu_product: Option<String>,
+    /// Other resources of a pod that has ranks. One that is an accelerator takes the place of `nvidia.com/gpu`.
+    pub resources: Vec<GivenResource>,
+    /// The taints that all pods tolerate.
+    pub tolerations: Vec<Toleration>,
+    /// What is merged into the document, in this order.
+    pub patches: Vec<PodPatch>,
 }
 
 /// A job to export.

@@ -3,8 +3,11 @@
 use super::gaps::{OtherScheduler, missing};
 use super::manifest::*;
 use super::names::label;
+use super::patch;
 use super::project::{self, APPLIED, ProjectSource};
+use super::resources::{GPU, Toleration, check_gpus};
 use super::shape::Shape;
+use super::yaml::YamlValue;
 use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, comment};
 use crate::error::Error;
 use crate::inventory::Pull;
@@ -16,8 +19,6 @@ use anyhow::Context as _;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The resource by which the device plugin of NVIDIA gives GPUs.
-const GPU: &str = "nvidia.com/gpu";
 /// The label in which GPU feature discovery writes a node's product.
 const PRODUCT: &str = "nvidia.com/gpu.product";
 /// The mount point of a ConfigMap's files, which are copied into a directory that programs can write to.
@@ -35,6 +36,9 @@ pub(super) struct PodParts {
     grace: u64,
     shm_size: u64,
     product: Option<String>,
+    /// The resources of a pod that has ranks.
+    limits: BTreeMap<String, YamlText>,
+    tolerations: Vec<Toleration>,
     /// The variables of the user, and those of every job.
     env: Vec<EnvVar>,
     project: ProjectVolume,
@@ -95,12 +99,14 @@ impl PodParts {
         }
         Ok(PodParts {
             env: env(request, &secret),
-            product: request.pods.gpu_product.as_deref().map(product).transpose()?,
+            product: product_of(request)?,
             pull: match cluster.pull {
                 Pull::Always => "Always",
                 Pull::Never => "Never",
                 Pull::Missing | Pull::Peers => "IfNotPresent",
             },
+            limits: limits(request, shape)?,
+            tolerations: request.pods.tolerations.clone(),
             grace: cluster.stop_grace.as_secs(),
             shm_size: cluster.shm_size,
             name,
@@ -141,10 +147,9 @@ impl PodParts {
         }
     }
 
-    /// Returns the GPUs of a pod as a container asks for them.
+    /// Returns the resources of a pod as the container of its ranks asks for them.
     pub(super) fn resources(&self) -> Option<PodResources> {
-        let gpus = self.shape.gpus;
-        (gpus > 0).then(|| PodResources { limits: BTreeMap::from([(GPU, gpus.to_string())]) })
+        (!self.limits.is_empty()).then(|| PodResources { limits: self.limits.clone() })
     }
 
     /// Returns a pod with this container. `on_gpus`: whether it needs a node with the GPUs that were asked for.
@@ -165,6 +170,7 @@ impl PodParts {
                 security_context: SecurityContext::default(),
                 termination_grace_period_seconds: self.grace,
                 node_selector: product.map(|product| (PRODUCT, product)).into_iter().collect(),
+                tolerations: self.tolerations.clone(),
                 init_containers: copying.into_iter().collect(),
                 containers: vec![container],
                 volumes: self.volumes(),
@@ -205,17 +211,23 @@ impl PodParts {
         resource: &impl Serialize,
         kind: &str,
     ) -> Result<Exported, Error> {
-        let PodParts { name, shape, missing, warnings, mut commands, project, .. } = self;
+        let PodParts { name, shape, missing, mut warnings, mut commands, project, limits, .. } = self;
         let Shape { pods, ranks, gpus } = shape;
         commands.push("kubectl apply --server-side --validate=strict -f FILE".to_owned());
-        let gpus = if gpus == 0 { "no GPUs".to_owned() } else { count(gpus as usize, "GPU") };
+        let resources = match (gpus, request.pods.resources.is_empty()) {
+            (0, true) => "no GPUs".to_owned(),
+            (_, true) => count(gpus as usize, "GPU"),
+            (_, false) => {
+                limits.iter().map(|(name, n)| format!("{} {name}", n.as_str())).collect::<Vec<_>>().join(", ")
+            }
+        };
         let mut lines = vec![
             format!(
                 "{kind}, made by `hvdctl export` from the inventory of the cluster {}.",
                 request.inventory.cluster.name
             ),
             format!(
-                "Launcher {}: {} in {}, each with {} and {gpus}.",
+                "Launcher {}: {} in {}, each with {} and {resources}.",
                 request.launcher(),
                 count((pods * ranks) as usize, "rank"),
                 count(pods as usize, "pod"),
@@ -239,9 +251,25 @@ impl PodParts {
             lines.extend(missing.iter().map(|line| format!("  {line}")));
         }
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-        let yaml = serde_saphyr::to_string_with_options(resource, options).context("cannot write the document")?;
+        let written = |error| anyhow::Error::new(error).context("cannot write the document");
+        let yaml = serde_saphyr::to_string_with_options(resource, options).map_err(written)?;
+        let read: YamlValue = serde_saphyr::from_str(&yaml).context("cannot read the document that was written")?;
+        let YamlValue::Map(mut document) = read else { unreachable!("a resource has fields") };
+        patch::apply(&request.pods.patches, &mut document)?;
+        warnings.extend(check_gpus(request, &document)?);
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+        let yaml = serde_saphyr::to_string_with_options(&YamlValue::Map(document), options).map_err(written)?;
         Ok(Exported { name, text: comment(&lines) + &yaml, missing, warnings, commands })
     }
+}
+
+/// Returns the resources of a pod that has ranks: its GPUs, and those that options name.
+fn limits(request: &ExportRequest<'_>, shape: Shape) -> Result<BTreeMap<String, YamlText>, Error> {
+    let gpu = request.pods.accelerators()?.map_or(GPU, |(name, _)| name);
+    let others = request.pods.resources.iter().filter(|one| one.name != gpu);
+    let others = others.map(|one| (one.name.clone(), YamlText::from(one.quantity.as_str())));
+    let gpus = (shape.gpus > 0).then(|| (gpu.to_owned(), YamlText::from(shape.gpus.to_string())));
+    Ok(gpus.into_iter().chain(others).collect())
 }
 
 /// Checks that the inventory has an image.
@@ -320,6 +348,21 @@ fn claim_name(claim: &str) -> Result<String, Error> {
             format!("--pvc {}: a PersistentVolumeClaim cannot have this name", quote::readable(claim)),
             "name one of `kubectl get pvc`: lower-case letters, digits, `-` and `.`",
         )),
+    }
+}
+
+/// Returns the product of the GPUs that the pods need, as [`product`].
+///
+/// # Errors
+/// An accelerator that has no such label.
+fn product_of(request: &ExportRequest<'_>) -> Result<Option<String>, Error> {
+    let Some(name) = request.pods.gpu_product.as_deref() else { return Ok(None) };
+    match request.pods.accelerators()? {
+        Some((resource, _)) if !resource.starts_with("nvidia.com/") => Err(Error::usage(
+            format!("--gpu-product names GPUs of NVIDIA, but the pods ask for {resource}"),
+            "select nodes with a nodeSelector in --patch",
+        )),
+        _ => product(name).map(Some),
     }
 }
 

@@ -51,7 +51,8 @@ pub(super) fn shape(request: &ExportRequest<'_>, one_rank_each: bool) -> Result<
 
 /// Returns the slots and GPUs of a node, which the options give or else the inventory.
 fn of_node(nodes: &[Node], pods: &PodRequest) -> Result<(u32, u32), Error> {
-    let gpus = match pods.gpus {
+    let given = pods.accelerators()?.map(|(_, count)| count);
+    let gpus = match given {
         Some(gpus) => gpus,
         None => same(nodes, "GPUs", "--gpus-per-node K", |node| match (&node.gpus, node.slots) {
             (Gpus::Count(gpus), _) => Some(*gpus),
@@ -59,7 +60,7 @@ fn of_node(nodes: &[Node], pods: &PodRequest) -> Result<(u32, u32), Error> {
             (Gpus::Auto | Gpus::All, _) => None,
         })?,
     };
-    let slots = match (pods.slots, pods.gpus) {
+    let slots = match (pods.slots, given) {
         (Some(slots), _) => slots,
         // as for `train`: that many GPUs, or slots
         (None, Some(gpus @ 1..)) => gpus,

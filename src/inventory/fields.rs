@@ -249,7 +249,8 @@ tables! {
         /// With `runtime = "process"`: lines of bash that set up the environment of ranks, like "module load CUDA" or
         /// "source ~/venv/bin/activate". A login shell runs them when `up` or a job starts.
         activate: Vec<String> = Vec::new(), List(&Text(&check::LINE));
-        /// Variables of every rank, in addition to the image's; not for secrets.
+        /// Variables of every rank, in addition to the image's; not for secrets. Those that the engine's runtime for
+        /// GPUs reads, like NVIDIA_DRIVER_CAPABILITIES, are also the containers'.
         env: BTreeMap<String, String> = BTreeMap::new(), Table(&check::VARIABLE, &Variable);
         /// File on this machine with further NAME=VALUE lines, like a .env file of Compose; its values may be secret.
         /// Relative to the inventory.

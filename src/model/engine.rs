@@ -71,3 +71,30 @@ pub enum RuntimeChoice {
     /// Processes of the login that Slurm starts. An inventory selects it by its table `[slurm]`.
     Slurm,
 }
+
+/// The variable by which NVIDIA's runtime gives GPUs to a container; hvdctl sets it itself.
+pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+
+/// Variables that an engine's runtime for accelerators reads when it creates a container, and that have no effect on a
+/// program later (NVIDIA Container Toolkit, AMD Container Toolkit, Habana's and Ascend's runtimes).
+const OF_RUNTIMES: &[&str] = &[
+    VISIBLE_DEVICES,
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_DISABLE_REQUIRE",
+    "NVIDIA_GDRCOPY",
+    "NVIDIA_GDS",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_MIG_CONFIG_DEVICES",
+    "NVIDIA_MIG_MONITOR_DEVICES",
+    "NVIDIA_MOFED",
+    "NVIDIA_NVSWITCH",
+    "AMD_VISIBLE_DEVICES",
+    "ASCEND_VISIBLE_DEVICES",
+    "ASCEND_RUNTIME_OPTIONS",
+    "HABANA_VISIBLE_DEVICES",
+];
+
+/// Returns true for a variable that has an effect only on the creation of a container.
+pub fn is_of_runtime(variable: &str) -> bool {
+    OF_RUNTIMES.contains(&variable) || variable.starts_with("NVIDIA_REQUIRE_")
+}

@@ -166,6 +166,8 @@ pub struct Permissions {
     pub home: Option<String>,
     /// The missing directories that containers mount or projects need.
     pub missing: Vec<String>,
+    /// Devices (`device`) and directories (`directory`) of the inventory that containers of a rootless engine cannot open.
+    pub denied: Vec<(String, String)>,
     /// The cluster's directories that others may enter and should not.
     pub unclosed: Vec<String>,
 }
@@ -177,6 +179,9 @@ impl Permissions {
             "exposed" => ExposedPath::add(&mut self.exposed, value),
             "unwritable" => self.add_closed(value),
             "home" => self.home = Some(value.to_owned()).filter(|home| home.starts_with('/')),
+            "denied" => {
+                self.denied.extend(value.split_once(' ').map(|(what, path)| (what.to_owned(), path.to_owned())))
+            }
             "missing" => self.missing.push(value.to_owned()),
             "unclosed" => self.unclosed.push(value.to_owned()),
             _ => {}

@@ -191,6 +191,17 @@ fn explain(node: &str, engine: EngineName, start: &str, operation: &str, error: 
         Cause::NotInstalled if is_podman => (ErrorKind::EngineUnavailable, "install podman on that node"),
         Cause::NotInstalled => (ErrorKind::EngineUnavailable, "install Docker Engine on that node"),
         Cause::NotRunning => (ErrorKind::EngineUnavailable, start),
+        Cause::LimitTooHigh => (
+            ErrorKind::Failed,
+            "without root, an engine cannot raise a limit above the hard one of its user: lower it in `ulimits`, or let \
+             the administrator raise it (Limit…= in user@.service, or /etc/security/limits.d)",
+        ),
+        Cause::NoSubordinateIds => (
+            ErrorKind::EngineUnavailable,
+            "the user needs 65536 subordinate ids in /etc/subuid and /etc/subgid, and newuidmap and newgidmap: sudo \
+             usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER, then podman system migrate as that \
+             user",
+        ),
         Cause::SudoRefused | Cause::NotAllowed if is_podman => {
             (ErrorKind::EngineUnavailable, "let the user run sudo without a password, or start Podman for the user")
         }
@@ -239,6 +250,14 @@ mod tests {
             ("dial unix /run/podman/podman.sock: connect: no such file or directory", "enable --now podman.socket"),
             ("podman: command not found", "install podman"),
             ("dial unix /run/podman/podman.sock: connect: permission denied", "start Podman for the user"),
+            (
+                "crun: setrlimit `RLIMIT_MEMLOCK`: Operation not permitted: OCI permission denied",
+                "hard one of its user: lower it in `ulimits`",
+            ),
+            (
+                "potentially insufficient UIDs or GIDs available in user namespace (requested 0:42 for /etc/shadow)",
+                "usermod --add-subuids 100000-165535",
+            ),
         ] {
             let error = DockerError::DockerResponseServerError { status_code: 500, message: message.into() };
             let error = explain("gpu1", EngineName::Podman, START_PODMAN, "start hworker", &error).to_string();

@@ -145,6 +145,9 @@ pub struct Spec {
     /// hvdctl 0.2.0, which had `NET_RAW`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap_add: Option<Vec<String>>,
+    /// Variables of the inventory that the engine's runtime for accelerators reads.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub runtime_env: BTreeMap<String, String>,
     /// Size of `/dev/shm` in bytes.
     pub shm_size: u64,
 }
@@ -228,6 +231,7 @@ impl Spec {
             ("devices", differ(&["devices"])),
             ("ulimits", differ(&["ulimits"])),
             ("capabilities", differ(&["cap_add"])),
+            ("environment", differ(&["runtime_env"])),
             ("shm", differ(&["shm_size"])),
         ];
         parts.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned()).collect()
@@ -260,6 +264,7 @@ impl ContainerSpec {
             devices: node.container.devices.clone(),
             ulimits: node.container.ulimits.clone(),
             cap_add: cluster.can().images.then(|| node.container.cap_add.clone()),
+            runtime_env: BTreeMap::new(),
             shm_size: cluster.shm_size,
         };
         let (cluster, env) = (cluster.name.clone(), Vec::new());

@@ -10,6 +10,7 @@ use crate::launch::description::LaunchHost;
 use crate::launch::env_file::environment;
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
+use crate::model::engine::{VISIBLE_DEVICES, is_of_runtime};
 use crate::node::network::{self, CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES, Endpoint};
 use crate::secret::Secret;
 use std::collections::BTreeMap;
@@ -72,6 +73,17 @@ impl JobHosts {
 
     /// Adds the operator's variables to the ranks' environment.
     pub(super) fn add_variables(&mut self, given: &BTreeMap<String, Secret>, launcher: &Launcher) -> Result<(), Error> {
+        let is_container = self.launcher.observed.member.transport.run_dir().is_none();
+        if let Some(name) = given.keys().find(|name| is_container && is_of_runtime(name)) {
+            let hint = match name.as_str() {
+                VISIBLE_DEVICES => "choose GPUs by `gpus` in the inventory or --gpus-per-node".to_owned(),
+                _ => format!("set {name} in `env` of [defaults] or [[node]], then `hvdctl up`"),
+            };
+            return Err(Error::usage(
+                format!("{name} cannot be set for a job: the engine reads it when it creates a container"),
+                hint,
+            ));
+        }
         let hosts = std::iter::once(&mut self.launcher).chain(&mut self.others);
         hosts.for_each(|host| host.environment.extend(given.clone()));
         launcher.check_variables(self.all().flat_map(|host| host.environment.keys()).map(String::as_str))

@@ -185,6 +185,10 @@ pub enum Docker {
     NotRunning,
     /// sudo did not run `docker`.
     SudoRefused,
+    /// The engine runs without root, and may not raise a limit so far.
+    LimitTooHigh,
+    /// The engine runs without root, and its login has no or too few subordinate ids.
+    NoSubordinateIds,
     /// The login may not use the engine.
     NotAllowed,
 }
@@ -201,8 +205,11 @@ pub fn docker(text: &str) -> Option<Docker> {
         "nvidia-container-runtime-hook",
     ];
     let driver = ["nvidia-container-cli: initialization error", "nvml error", "failed to initialize NVML"];
-    let kinds: [(Docker, &[&str]); 8] = [
+    let ids =
+        ["insufficient UIDs or GIDs", "no subuid ranges found", "no subgid ranges found", "newuidmap", "newgidmap"];
+    let kinds: [(Docker, &[&str]); 10] = [
         (Docker::NoGpuRuntime, &no_runtime),
+        (Docker::NoSubordinateIds, &ids),
         (Docker::CudaTooNew, &["unsatisfied condition: ", "nvidia-container-cli: requirement error"]),
         (Docker::DriverFailed, &driver),
         (Docker::NoSpace, &["no space left on device"]),
@@ -217,6 +224,7 @@ pub fn docker(text: &str) -> Option<Docker> {
                 "podman.sock: connect: no such file",
             ],
         ),
+        (Docker::LimitTooHigh, &["setrlimit", "error setting rlimit"]),
         (Docker::NotAllowed, &["permission denied"]),
     ];
     let is_refusal = |line: &str| {
@@ -442,6 +450,12 @@ pub fn installer(text: &str) -> Option<InstallFailure> {
 /// ssh has the cause.
 pub fn is_from_jump_host(text: &str) -> bool {
     text.contains("UNKNOWN port")
+}
+
+/// Returns whether `ssh` says that no connection to sshd was opened.
+pub fn is_unanswered(text: &str) -> bool {
+    let patterns = ["timed out", "Connection refused", "No route to host"];
+    text.contains("connect to host") && patterns.iter().any(|pattern| text.contains(pattern))
 }
 
 /// Returns whether a line of `ssh` reports no failure. OpenSSH 10.1 warns of key exchanges in three lines that begin

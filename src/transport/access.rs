@@ -4,7 +4,8 @@
 use crate::model::engine::{EngineChoice, EngineName};
 use crate::text::failure::{self, SudoFailure};
 use crate::text::packages::Distribution;
-use std::collections::BTreeSet;
+use crate::transport::rootless::RootlessPodman;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Fault of a program that lacks options; completes its name.
@@ -242,6 +243,8 @@ pub struct Login {
     podman: Socket,
     /// The login's rootless Podman.
     rootless_podman: Option<String>,
+    /// The state of that.
+    own_podman: RootlessPodman,
     /// The reason why the `docker` command cannot be used, if any.
     command_fault: Option<CommandFault>,
     /// Set if an engine is installed.
@@ -294,7 +297,7 @@ impl Login {
                 ("named-host", _) => login.named().host = value.to_owned(),
                 ("named-socket", _) => login.named().socket = Socket::parse(value),
                 ("rootless", _) => login.rootless = Some(value.to_owned()),
-                _ => {}
+                _ => login.own_podman.read(key, value),
             }
         }
         login
@@ -378,6 +381,12 @@ impl Login {
         if rootless.is_none() && matches!(self.sudo, Sudo::Refused(_)) {
             let message = "only root may use root's Podman, and the user has no service of their own";
             return Err(EngineFault { message: message.to_owned(), hint: START_ROOTLESS_PODMAN.to_owned() });
+        }
+        // with a password, root's may be used
+        let is_own = self.podman == Socket::Missing || matches!(self.sudo, Sudo::Refused(_));
+        let fault = rootless.filter(|_| is_own).and_then(|_| self.own_podman.fault(&self.user, &self.distribution));
+        if let Some((message, hint)) = fault {
+            return Err(EngineFault { message, hint });
         }
         Ok(EngineCandidate { host: ROOT_PODMAN, socket: self.podman, is_network: false, rootless })
     }
@@ -471,6 +480,12 @@ impl Login {
             _ if has_rootless => Ok(RootMethod::Container),
             Sudo::PasswordRequired(message) | Sudo::Refused(message) => Err(message.clone()),
         }
+    }
+
+    /// Returns the hard limits that containers of this engine cannot exceed: those of the login, without root.
+    pub fn engine_limits(&self, engine: &Engine) -> BTreeMap<String, u64> {
+        let is_own = matches!((engine, &self.rootless_podman), (Engine::Direct(host), Some(own)) if host == own);
+        if is_own { self.own_podman.limits.clone() } else { BTreeMap::new() }
     }
 
     /// Returns how the engine is used, where root is used in this way.

@@ -5,5 +5,6 @@ pub mod host_key;
 pub mod local;
 pub mod node;
 pub mod privileges;
+pub mod rootless;
 pub mod ssh;
 pub mod sudo;

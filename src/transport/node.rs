@@ -32,6 +32,7 @@ use prelude::{LoginError, Prelude};
 pub use process::{Collected, Output, Process};
 pub use reach::Reach;
 pub use script::Script;
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::Stdio;
@@ -258,6 +259,11 @@ impl Transport {
     /// Returns the name of the login.
     pub fn user(&self) -> &str {
         &self.access.user
+    }
+
+    /// Returns the hard limits that containers of the node's engine cannot exceed, by name.
+    pub fn engine_limits(&self) -> &BTreeMap<String, u64> {
+        &self.access.limits
     }
 
     /// Returns the directory of what runs as processes of the login; `None` where containers run.

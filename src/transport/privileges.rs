@@ -4,6 +4,7 @@ use crate::model::engine::EngineName;
 use crate::random;
 use crate::secret::Secret;
 use crate::transport::access::{Engine, ROOT_PODMAN, RootMethod, START_PODMAN, START_ROOTLESS_PODMAN};
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
@@ -76,6 +77,8 @@ pub struct Access {
     pub engine_name: EngineName,
     /// The way to use the engine.
     pub engine: Engine,
+    /// The hard limits that containers of that engine cannot exceed, by name.
+    pub limits: BTreeMap<String, u64>,
     /// The owner of the node, unless it is the operator.
     pub other_owner: Option<String>,
 }

@@ -17,6 +17,7 @@ use crate::text::failure::{self, Ssh};
 use crate::text::nodeset::printable;
 use crate::text::public_key;
 use crate::text::quote::readable;
+use crate::text::units::count;
 use crate::trace;
 use crate::transport::host_key::{self, ChangedHostKey};
 use crate::transport::local;
@@ -27,7 +28,7 @@ use kept::{Directory, Kept, check_private};
 use masters::{MasterDirectory, Starting};
 use openssh::Session;
 use settings::Settings;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::error::Error as _;
 use std::fs;
 use std::io::{self, Write as _};
@@ -105,7 +106,18 @@ pub struct Control {
     jumping: Semaphore,
     turns: Turns,
     known: Mutex<KnownHostKeys>,
+    /// The successful logins of this command.
+    logins: Mutex<LoginCounts>,
     events: Events,
+}
+
+/// The numbers of successful logins.
+#[derive(Debug, Default)]
+struct LoginCounts {
+    /// By node.
+    nodes: BTreeMap<String, u32>,
+    /// Those over jump hosts.
+    over_jump_hosts: u32,
 }
 
 /// The storage of connections for later commands.
@@ -297,6 +309,7 @@ impl Control {
             jumping: Semaphore::new(OVER_JUMP_HOSTS),
             turns: Turns::default(),
             known: Mutex::default(),
+            logins: Mutex::default(),
             events: events.clone(),
         })
     }
@@ -403,7 +416,10 @@ impl Control {
         let starting = self.directory().and_then(|directory| Starting::new(ssh, &directory, &node.host));
         let started = async { self.follow(node, starting?, limit, turn).await };
         let failed = match started.await {
-            Ok(session) => return Ok(session),
+            Ok(session) => {
+                self.count_login(node, resolved.uses_jump_host());
+                return Ok(session);
+            }
             Err(failed) => failed,
         };
         // the log of the session lacks what a jump host's ssh writes to its own standard error
@@ -674,8 +690,41 @@ impl Control {
         // where no key was used, that of the operator may be missing as well
         let first_login = (takes_first_login && kind != Ssh::Refused).then_some(FIRST_LOGIN_HINT);
         let message = if is_of_jump_host { format!("jump host: {message}") } else { message };
+        let limited = failure::is_unanswered(&message).then(|| self.unanswered_hint(node, is_of_jump_host)).flatten();
         let error = NodeError::unreachable(&node.name, &operation, message).hint(hint);
+        let error = limited.into_iter().fold(error, NodeError::hint);
         NodeError { takes_first_login, ..first_login.into_iter().fold(error, NodeError::hint) }
+    }
+
+    /// Counts a successful login.
+    fn count_login(&self, node: &Node, uses_jump_host: bool) {
+        let mut logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+        *logins.nodes.entry(node.name.clone()).or_default() += 1;
+        logins.over_jump_hosts += u32::from(uses_jump_host);
+    }
+
+    /// Returns the next step where no connection was opened: a firewall may limit new ones, of which logins before this
+    /// one are a sign, and commands that keep none open need many.
+    fn unanswered_hint(&self, node: &Node, is_of_jump_host: bool) -> Option<String> {
+        let before = {
+            let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_node = logins.nodes.get(&node.name).copied().unwrap_or_default();
+            if is_of_jump_host { logins.over_jump_hosts } else { of_node }
+        };
+        let (place, is_kept) = (if is_of_jump_host { "the jump host" } else { "the node" }, self.keeping.is_some());
+        let condition = match before {
+            0 if is_kept => return None,
+            0 => format!("if earlier commands reached {place}"),
+            _ => format!("{} of this command had worked", count(before as usize, "login")),
+        };
+        let step = match is_kept {
+            true => "let the firewall except this machine".to_owned(),
+            false => "set connection_idle_s = 600 in [cluster], so that commands use open connections again".to_owned(),
+        };
+        Some(format!(
+            "{condition}: a firewall may limit new connections there, as `ufw limit` does (six in 30 s). Wait 30 s and \
+             repeat the command; {step}"
+        ))
     }
 
     /// Returns the next step after a failed login, given ssh's message and its kind.
@@ -897,6 +946,7 @@ mod tests {
             jumping: Semaphore::new(1),
             turns: Turns::default(),
             known: Mutex::default(),
+            logins: Mutex::default(),
             events: Events::channel().0,
         }
     }
@@ -1009,7 +1059,32 @@ mod tests {
         let refused =
             control(Some(Path::new("/a b/config"))).explain(&node, said("connect to host gpu1: Connection refused"));
         let hint = refused.hints.join("\n");
-        assert_eq!(hint, "see whether `ssh -F '/a b/config' -p 2222 -J gate ana@gpu1` works");
+        assert!(hint.starts_with("see whether `ssh -F '/a b/config' -p 2222 -J gate ana@gpu1` works"), "{hint}");
+    }
+
+    #[test]
+    fn a_login_after_others_may_have_met_a_limit_of_new_connections() {
+        let node = Inventory::local("gpu1", "i").nodes.remove(0);
+        let hint = |control: &Control, failed: LoginFailure| control.explain(&node, failed).hints.join("\n");
+        let silent = || said("ssh: connect to host gpu1 port 22: Connection timed out");
+        let mut control = control(None);
+        assert!(hint(&control, silent()).contains("if earlier commands reached the node: a firewall may limit"));
+        control.count_login(&node, true);
+        let limited = hint(&control, silent());
+        assert!(limited.contains("1 login of this command had worked") && limited.contains("six in 30 s"), "{limited}");
+        assert!(limited.contains("connection_idle_s = 600"), "{limited}");
+        let over_jump = LoginFailure::JumpHost("ssh: connect to host gate port 22: Connection refused".to_owned());
+        assert!(hint(&control, over_jump).contains("1 login of this command had worked"));
+        assert!(!hint(&control, said("ana@gpu1: Permission denied (publickey).")).contains("firewall may"));
+        // connections that are kept need few logins
+        let run = tempfile::tempdir().unwrap();
+        let directory = Directory::at(&run.path().join("hvdctl")).unwrap();
+        let settings = Settings::read("Host *\n", None, None);
+        control.keeping = Some(Keeping { directory, settings, idle: Duration::from_secs(600) });
+        let limited = hint(&control, silent());
+        assert!(limited.contains("had worked") && !limited.contains("connection_idle_s"), "{limited}");
+        control.logins = Mutex::default();
+        assert!(!hint(&control, silent()).contains("firewall may limit"), "{}", hint(&control, silent()));
     }
 
     /// A stand-in for ssh, as [`Starting::new`] calls it.

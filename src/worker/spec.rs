@@ -2,6 +2,7 @@
 
 use crate::inventory::Layout;
 use crate::inventory::{Cluster, Mount, Node};
+use crate::model::engine::{VISIBLE_DEVICES, is_of_runtime};
 use crate::node::gpus::GpuRequest;
 use crate::node::storage::PushedData;
 use crate::paths::{AUTHORIZED_KEYS, HOST_KEY};
@@ -42,6 +43,10 @@ impl ContainerSpec {
         let name = if role == Role::Worker { &cluster.worker } else { &cluster.master };
         let mut container = ContainerSpec::new(cluster, node, role, name.clone());
         container.spec.gpus = gpus;
+        if cluster.can().images {
+            let given = node.container.env.iter().filter(|(name, _)| is_of_runtime(name) && *name != VISIBLE_DEVICES);
+            container.spec.runtime_env = given.map(|(name, value)| (name.clone(), value.clone())).collect();
+        }
         container.mount(cluster, &cluster.ssh_dir, &cluster.layout(name).keys, true);
         container
     }
@@ -393,6 +398,14 @@ mod tests {
         container.env.insert("A".into(), "1".into());
         let more = made(&nodes[0], GpuRequest::All);
         assert_eq!(more.differences(&json), ["mounts", "devices", "ulimits", "capabilities"]);
+        let mut seeing = nodes[0].clone();
+        for name in ["NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA", "NVIDIA_VISIBLE_DEVICES"] {
+            seeing.container.env.insert(name.into(), "all".into());
+        }
+        let seeing = made(&seeing, GpuRequest::All);
+        assert_eq!(seeing.differences(&more.json()), ["environment"]);
+        let names: Vec<&str> = seeing.runtime_env.keys().map(String::as_str).collect();
+        assert_eq!(names, ["NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA"], "`gpus` chooses GPUs");
         assert!(more.differences(&more.json()).is_empty());
         assert_ne!(more.hash(), plain.hash());
         assert!(json!(more).get("env").is_none(), "the environment is the jobs', not the containers'");

@@ -2,6 +2,7 @@
 them with every interpreter that it finds."""
 import errno
 import fcntl
+import io
 import ipaddress
 import itertools
 import json
@@ -16,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import termios
 import threading
@@ -1351,6 +1353,59 @@ class LauncherEnvironment(unittest.TestCase):
         with open(os.path.join(JOB, "seen")) as file:
             names = set(json.load(file)) - {"LC_CTYPE"}
         self.assertEqual(names, {"PATH", "HVDCTL_LAUNCH_MARK"})
+
+    def notebook(self, *arguments, **more):
+        """notebook.py with the project `project` of the job's directory."""
+        for program in ("notebook/notebook.py", "node/tunnel.py"):
+            shutil.copy(os.path.join(SCRIPTS, program), JOB)
+        project = os.path.join(JOB, "project")
+        os.makedirs(project, exist_ok=True)
+        self.addCleanup(shutil.rmtree, project, ignore_errors=True)
+        rank = os.path.join(JOB, "notebook_rank.json")
+        if not os.path.exists(rank):
+            with open(rank, "w") as file:
+                json.dump({"cwd": project, "environment": {}, "defaults": {}}, file)
+            self.addCleanup(os.remove, rank)
+        return subprocess.Popen([sys.executable, os.path.join(JOB, "notebook.py"), *arguments], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, **more)
+
+    def test_a_node_that_keeps_nothing_says_nothing(self):
+        def received(names):
+            packed = io.BytesIO()
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                for name in names:
+                    archive.addfile(tarfile.TarInfo(name))
+            child = self.notebook("receive")
+            out = child.communicate(packed.getvalue(), 60)[0]
+            self.assertEqual(child.returncode, 0)
+            return out
+        self.assertEqual(received(["a.py"]), b"")
+        names = ["out%d" % number for number in range(12)]
+        os.utime(os.path.join(JOB, "notebook_rank.json"), (1, 1))
+        for name in names:
+            with open(os.path.join(JOB, "project", name), "w") as file:
+                file.write("of a rank")
+        self.assertEqual(received(names), (", ".join(names[:10]) + " and 2 more\n").encode())
+        os.remove(os.path.join(JOB, "notebook_received.json"))
+
+    def test_a_port_of_the_node_is_reached(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(1)
+            listener.settimeout(30)
+            child = self.notebook("forward", str(listener.getsockname()[1]))
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            self.assertEqual(child.stdout.readline(), b"ready\n")
+            child.stdin.write(struct.pack(">IH", 1, 3) + b"GET")
+            child.stdin.flush()
+            with listener.accept()[0] as connected:
+                self.assertEqual(connected.recv(9), b"GET")
+                connected.sendall(b"page")
+                self.assertEqual(child.stdout.read(10), struct.pack(">IH", 1, 4) + b"page")
+            child.stdin.close()
+            child.wait(60)
+            child.stdout.close()
 
 
 class Isolated(unittest.TestCase):

@@ -43,7 +43,7 @@ const NFS4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nfs4");
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
-const PLACES: [(&str, &str); 24] = [
+const PLACES: [(&str, &str); 27] = [
     ("/usr/lib/wsl/lib", "wsl"),
     ("/sys/bus/pci/drivers/nvidia", "pci"),
     ("/proc/driver/nvidia/gpus", "driver"),
@@ -65,6 +65,9 @@ const PLACES: [(&str, &str); 24] = [
     ("/etc/cdi", "etc/cdi"),
     ("/var/run/cdi", "run/cdi"),
     ("/etc/containers", "etc/containers"),
+    ("/etc/subuid", "etc/subuid"),
+    ("/etc/subgid", "etc/subgid"),
+    ("/sys/fs/cgroup", "cgroup"),
     ("/usr/share/containers", "share/containers"),
     ("/etc/systemd/system", "etc/systemd"),
     ("/usr/lib/systemd/system", "lib/systemd"),
@@ -669,7 +672,122 @@ fn the_services_of_podman_are_found() {
     }
     machine.stub("find", "[ \"$4 $5 $6\" = '-prune -user 1000' ] && printf '%s\\n' \"$1\" \"$2\" \"$3\"");
     let own = format!("podman-rootless unix://{}/podman/podman.sock", runtime.display());
-    assert_eq!(found(), ["podman-command yes", "podman closed", &own]);
+    let lines = found();
+    assert_eq!(lines[..3], ["podman-command yes", "podman closed", &own]);
+    assert!(lines[3..].iter().all(|line| line.starts_with("podman-lacks ") || line.starts_with("podman-limit ")));
+}
+
+#[test]
+fn ids_and_limits_of_the_own_podman_of_a_login_are_told() {
+    let machine = Machine::new(&[("etc/subuid", ""), ("etc/subgid", ""), ("etc/containers/storage.conf", "")]);
+    let runtime = machine.path("runtime");
+    fs::create_dir_all(runtime.join("podman")).unwrap();
+    let socket = runtime.join("podman/podman.sock");
+    let _own = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    machine.stub("podman", "exit 1");
+    machine.stub("id", "case $* in *n*) echo own ;; *) echo 1000 ;; esac");
+    machine.stub("find", "printf '%s\\n' \"$1\" \"$2\" \"$3\"");
+    machine.stub("getsubids", "exit 1");
+    ["newuidmap", "newgidmap"].into_iter().for_each(|program| machine.stub(program, "exit 1"));
+    machine.stub("ss", "exit 0");
+    let found = || {
+        let variables =
+            format!("unset DOCKER_HOST DOCKER_CONTEXT; XDG_RUNTIME_DIR='{}' HOME=/nowhere", runtime.display());
+        let text = machine.prints(&["access/login.sh"], &variables);
+        let own = text.lines().filter(|line| line.starts_with("podman-l")).map(str::to_owned);
+        own.collect::<Vec<_>>()
+    };
+    let write = |file: &str, text: &str| fs::write(machine.path(file), text).unwrap();
+    assert_eq!(found(), ["podman-lacks subuid", "podman-lacks subgid"]);
+    write("etc/subuid", "ana:100000:65536\nown2:1:1\nown:100000:0\n");
+    write("etc/subgid", "own:100000:65536\n");
+    assert_eq!(found(), ["podman-lacks subuid"], "a range of others, and an empty one");
+    write("etc/subuid", "1000:100000:65536\n");
+    assert_eq!(found(), [""; 0], "by number; what listens is not known");
+    write("etc/subuid", "");
+    machine.stub("getsubids", "echo \"0: $* 100000 65536\"");
+    assert_eq!(found(), [""; 0], "of a directory service");
+    machine.stub("getsubids", "exit 1");
+    write("etc/containers/storage.conf", "[storage.options.overlay]\n  ignore_chown_errors = \"true\"\n");
+    assert_eq!(found(), [""; 0], "images are unpacked without the ids");
+    // the limits of what listens: of Podman's service, else of the manager of services
+    let listens = |users: &str| {
+        let line = format!("u_str LISTEN 0 4096 {} 7 * 0 users:({users})", socket.display());
+        machine.stub("ss", &format!("echo '{line}'"));
+        found()
+    };
+    let pid = std::process::id();
+    for users in [
+        format!("(\"systemd\",pid={pid},fd=9)"),
+        format!("(\"podman\",pid={pid},fd=9),(\"systemd\",pid=999999999,fd=9)"),
+    ] {
+        let limits = listens(&users);
+        let memlock = limits.iter().find(|line| line.ends_with(" Max locked memory"));
+        let memlock = memlock.unwrap_or_else(|| panic!("{limits:?}"));
+        let limit = memlock.split(' ').nth(1).unwrap();
+        assert!(limit == "unlimited" || limit.parse::<u64>().is_ok(), "{memlock}");
+        assert!(limits.iter().any(|line| line.ends_with(" Max open files")), "{limits:?}");
+    }
+    // ss may not show the manager
+    machine.stub("ss", "exit 0");
+    let slice = "cgroup/user.slice/user-1000.slice/user@1000.service/init.scope";
+    fs::create_dir_all(machine.path(slice)).unwrap();
+    write(&format!("{slice}/cgroup.procs"), &format!("{pid}\n"));
+    assert!(found().iter().any(|line| line.ends_with(" Max locked memory")));
+}
+
+#[test]
+fn what_containers_without_root_cannot_open_is_told() {
+    let machine = Machine::new(&[("jobs/x", ""), ("projects/x", ""), ("data/x", ""), ("open/x", ""), ("group/x", "")]);
+    if !rustix::process::geteuid().is_root() {
+        // files of another user are needed
+        return;
+    }
+    let mode = |name: &str, mode: u32| fs::set_permissions(machine.path(name), Permissions::from_mode(mode)).unwrap();
+    fs::create_dir(machine.path("dri")).unwrap();
+    for (name, bits) in [("kfd", "600"), ("dri/card 0", "660"), ("dri/render", "666")] {
+        let made = Command::new("mknod").args(["-m", bits]).arg(machine.path(name)).args(["c", "1", "3"]).status();
+        assert!(made.unwrap().success());
+    }
+    mode("", 0o755);
+    mode("group", 0o750);
+    let lists = |devices: &str, mounts: &str| {
+        let all =
+            |names: &str| names.split(' ').map(|name| machine.path(name).display().to_string()).collect::<Vec<_>>();
+        format!("devices='{}' mounts='{}'", all(devices).join("\n"), all(mounts).join("\n"))
+    };
+    let variables = lists("kfd dri missing", "group open missing");
+    let found = || {
+        let text = machine.prints(FACTS, &variables);
+        let denied = text.lines().filter_map(|line| line.strip_prefix("denied "));
+        denied
+            .map(|line| line.replace(&format!("{}/", machine.path("").display()), "").replace("//", "/"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(found(), [""; 0], "root opens everything");
+    machine
+        .stub("sh", "exec setpriv --reuid 1000 --regid 1000 --clear-groups unshare -U --map-root-user /bin/sh \"$@\"");
+    assert_eq!(found().len(), 3, "{:?}", found());
+    for (line, (what, path)) in
+        found().iter().zip([("device", "kfd"), ("device", "dri/card 0"), ("directory", "group")])
+    {
+        assert!(line.starts_with(what) && line.ends_with(path), "{line}");
+    }
+}
+
+#[test]
+fn devices_of_infiniband_count_as_adapters_where_none_can_be_listed() {
+    let machine = Machine::new(&[("dev/infiniband/uverbs0", ""), ("dev/infiniband/rdma_cm", "")]);
+    let found = || {
+        let text = machine.prints(DOCTOR, "worker_pid= docker_root= addresses=");
+        text.lines().filter(|line| line.starts_with("adapter ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(found(), ["adapter uverbs0"]);
+    let port = machine.path("class/infiniband/mlx5_0/ports/1");
+    fs::create_dir_all(&port).unwrap();
+    fs::write(port.join("state"), "1: DOWN\n").unwrap();
+    fs::write(port.join("link_layer"), "InfiniBand\n").unwrap();
+    assert_eq!(found(), [""; 0], "its port is not connected");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::cli::Launching;
 use crate::commands::shared::context::Context;
+use crate::diagnosis::launchers::{OPEN_MPI, is_other_mpirun};
 use crate::diagnosis::outcome::{JobOutcome, tail};
 use crate::error::Error;
 use crate::event::Events;
@@ -102,7 +103,37 @@ impl<T: DeserializeOwned> RankOutput<T> {
         }
         let last = if self.other.is_empty() { tail(&ended.launcher) } else { tail(self.other.iter().rev()) };
         events.note(format!("last lines of output:{last}"));
+        // `horovodrun` describes its own installation, and not what is wrong with it
+        if ended.launcher.iter().any(|line| is_other_mpirun(line)) {
+            events.note(format!("hint: {OPEN_MPI}"));
+        }
         let launcher = || format!("the launcher exited with code {}", ended.code);
         Some(ended.root_cause.as_ref().map_or_else(launcher, ToString::to_string))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::placement::place;
+    use crate::record::JobResult;
+
+    #[test]
+    fn an_mpirun_that_horovod_does_not_know_comes_with_the_next_step() {
+        let (events, reported) = Events::channel();
+        let placement = place(&[("a".into(), 1)], 1, MapBy::Slot).unwrap();
+        let result = JobResult { ranks: 1, launcher: Some(1), ..JobResult::default() };
+        let ended = JobOutcome {
+            code: 1,
+            launcher: vec!["Exception: horovod does not find an installed MPI.".to_owned()],
+            ..JobOutcome::new("j", &placement, result)
+        };
+        let output: RankOutput<serde_json::Value> = RankOutput::new();
+        assert_eq!(output.failure(&ended, &events).unwrap(), "the launcher exited with code 1");
+        let mut shown = String::new();
+        while let Ok(event) = reported.receive(Duration::ZERO) {
+            shown.push_str(&format!("{event:?}"));
+        }
+        assert!(shown.contains("install Open MPI in the image"), "{shown}");
     }
 }

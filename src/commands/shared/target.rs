@@ -1,6 +1,6 @@
 //! The nodes that a command works on: those of an inventory, or this machine alone.
 
-use crate::cli::{Description, FOR_SLURM, Global, NodeUse, SchedulerChoice};
+use crate::cli::{Command, Description, FOR_SLURM, Global, NodeUse, SchedulerChoice};
 use crate::cluster::fleet::Fleet;
 use crate::cluster::operator::host_name;
 use crate::cluster::target::Target;
@@ -74,9 +74,16 @@ pub async fn target(global: &Global, nodes: NodeUse, events: &Events) -> Result<
 ///
 /// # Errors
 /// One that is about the nodes themselves.
-pub fn check_command(cluster: &Cluster, command: &Description) -> Result<(), Error> {
-    if cluster.can().choose_nodes || command.is_for_slurm {
+pub fn check_command(cluster: &Cluster, command: &Command, description: &Description) -> Result<(), Error> {
+    if cluster.can().choose_nodes || description.is_for_slurm {
         return Ok(());
+    }
+    if matches!(command, Command::Notebook(_)) {
+        return Err(Error::usage(
+            "a notebook is not possible under Slurm, which may start a job when its user is gone",
+            "start JupyterLab within an allocation (salloc, then srun --pty jupyter lab), and programs on all nodes from \
+             there with hvdctl run; or bypass Slurm with --scheduler ssh",
+        ));
     }
     Err(Error::usage(
         "this command manages workers, keys or nodes; under Slurm there is nothing to manage, because Slurm starts \

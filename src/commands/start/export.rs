@@ -17,7 +17,7 @@ use crate::start::request::{JobOptions, ResourceRequest};
 use crate::sync::project::{self, ProjectFile};
 use crate::text::quote;
 use crate::text::units::human;
-use inputs::{check_env_files, image, job_name, job_options, job_variables, texts};
+use inputs::{check_env_files, image, job_name, job_options, job_variables, patches, texts};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
@@ -127,7 +127,14 @@ fn for_pods(
         variables: job_variables(&pods.job, &nodes)?,
         project,
         image,
-        pods: PodRequest { slots: pods.slots, gpus: pods.gpus_per_node, gpu_product: pods.gpu_product.clone() },
+        pods: PodRequest {
+            slots: pods.slots,
+            gpus: pods.gpus_per_node,
+            gpu_product: pods.gpu_product.clone(),
+            resources: pods.resource.clone(),
+            tolerations: pods.toleration.clone(),
+            patches: patches(&pods.patch)?,
+        },
         allow_missing: pods.job.allow_missing,
     };
     Ok((export(format, &request)?, dockerfile))

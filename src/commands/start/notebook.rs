@@ -6,6 +6,7 @@ mod end;
 mod page;
 
 use crate::cli;
+use crate::cluster::observation::ObservedNode;
 use crate::commands::check::check_job::options_of_check;
 use crate::commands::set_up::image::build::use_image;
 use crate::commands::{Context, Outcome};
@@ -16,13 +17,13 @@ use crate::job::supervision::WatchOptions;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::launch::{self, Launcher, env_file, programs};
 use crate::record::frames::Frame;
-use crate::schedule::{self, Allocating};
+use crate::schedule::{self, Allocating, queue};
 use crate::start::in_worker::{check_launcher, check_modules};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ProjectRequest, ResourceRequest};
 use crate::sync::project;
 use end::EndedNotebook;
-use page::{Page, listen};
+use page::{Page, listen, listen_for};
 use std::time::Duration;
 
 /// The program that every rank of the job runs, and that its cells use.
@@ -40,9 +41,10 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     if std::env::home_dir().is_some_and(|home| home == root) {
         return Err(Error::usage("the project is your home directory", "name the directory of a project"));
     }
+    let forwards = listen_for(&options.forward)?;
     let listener = listen(options.port.map(Into::into))?;
     if let Some(job) = &options.attach {
-        return again::run(options, job, &root, listener, context).await;
+        return again::run(options, job, &root, (listener, forwards), context).await;
     }
     let command = project::command(&root, vec!["python3".into()])?;
     let (title, command, of_project) = (Some(options.name.clone()), command.argv, command.launcher);
@@ -50,7 +52,9 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     let launcher = options.launching.launcher(of_project, context.target.cluster())?;
     if !options.no_setup {
         let check = async { project.files().await.map(drop) };
-        use_image(&project.root, &project.directory(), false, check, context).await?;
+        let (cluster, is_direct) = (context.target.cluster().clone(), context.scheduler().is_direct);
+        let accepts = |nodes: &[ObservedNode]| refuse_queue(!is_direct && queue::is_up(nodes, &cluster)?);
+        use_image(&project.root, &project.directory(), false, (check, accepts), context).await?;
     }
     // it waits for its user
     context.target.inventory.cluster.stall_warning = Duration::ZERO;
@@ -74,8 +78,15 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
 
     let observed = &plan.hosts.launcher.observed;
     let (runtime, container) = (observed.runtime.engine.clone(), plan.container.name.clone());
-    let page =
-        Page { listener, open: options.open, transport: &observed.member.transport, runtime, container, program };
+    let page = Page {
+        listener,
+        forwards,
+        open: options.open,
+        transport: &observed.member.transport,
+        runtime,
+        container,
+        program,
+    };
     let job = async |on_frame: &mut dyn FnMut(&str, &Frame)| schedule::run(&plan, context.site(), on_frame).await;
     let ended = page.while_open(job, context).await;
     let nodes = plan.hosts.observed().map(|observed| observed.name().to_owned());
@@ -114,16 +125,22 @@ fn job_options(options: &cli::Notebook, by_hand: LauncherName, context: &Context
     })
 }
 
+/// Refuses a notebook where jobs wait in the cluster's queue.
+fn refuse_queue(is_queue: bool) -> Result<(), Error> {
+    match is_queue {
+        true => Err(Error::usage(
+            "the cluster's queue chooses the nodes of a job, but a notebook needs them at once",
+            "bypass it with --scheduler ssh, or end it with hvdctl slurm down",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Checks what is particular to a notebook, before anything is uploaded.
 async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
     let Context { target, events, session, .. } = context;
     let nodes: Vec<_> = plan.hosts.observed().cloned().collect();
-    if context.scheduler().is_queue(&nodes)? {
-        return Err(Error::usage(
-            "the cluster's queue chooses the nodes of a job, but a notebook needs them at once",
-            "bypass it with --scheduler ssh, or end it with hvdctl slurm down",
-        ));
-    }
+    refuse_queue(context.scheduler().is_queue(&nodes)?)?;
     let master = &plan.hosts.launcher;
     if master.ranks == 0 {
         let name = master.observed.name();

@@ -60,7 +60,9 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
     let project = ProjectRequest { title, root, name, command, is_default_command };
     if !options.no_setup {
         let check = async { project.files().await.map(drop) };
-        let used = use_image(&project.root, &project.directory(), options.running.dry_run, check, context).await;
+        let used =
+            use_image(&project.root, &project.directory(), options.running.dry_run, (check, |_: &_| Ok(())), context)
+                .await;
         used.map_err(|error| not_up(error, context.target.cluster()))?;
     }
     let (np, fetch) = (options.np, options.fetch.as_deref());

@@ -285,6 +285,17 @@ async fn an_mpirun_that_is_not_open_mpis_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn variables_of_the_engine_are_not_those_of_a_job() {
+    let nodes = two_up().await;
+    let with = |variable: &str| RUN.replace("run ", &format!("run -e {variable} "));
+    let done = hvdctl(&nodes, &with("NVIDIA_DRIVER_CAPABILITIES=all")).await;
+    done.code(2)
+        .complains(&["NVIDIA_DRIVER_CAPABILITIES cannot be set for a job", "set NVIDIA_DRIVER_CAPABILITIES in `env`"]);
+    hvdctl(&nodes, &with("NVIDIA_VISIBLE_DEVICES=0")).await.code(2).complains(&["choose GPUs by `gpus`"]);
+    assert_eq!(nodes.count("job/start.sh"), [0, 0], "{done}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn ranks_and_the_record_have_the_commit_of_the_project() {
     let nodes = up_with(ends_with([0, 0])).await;
     let (_dir, path) = project(&[("train.py", 0o644, "")]);

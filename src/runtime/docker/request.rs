@@ -125,7 +125,8 @@ const NO_GPU: &str = "NVIDIA_VISIBLE_DEVICES=void";
 /// gets no such variable.
 pub(super) fn environment(container: &ContainerSpec) -> Vec<String> {
     let no_gpu = container.spec.gpus == GpuRequest::None && container.role != Role::Setup;
-    container.env.iter().cloned().chain(no_gpu.then(|| NO_GPU.to_owned())).collect()
+    let of_runtime = container.spec.runtime_env.iter().map(|(name, value)| format!("{name}={value}"));
+    of_runtime.chain(container.env.iter().cloned()).chain(no_gpu.then(|| NO_GPU.to_owned())).collect()
 }
 
 fn unless_empty<T>(list: Vec<T>) -> Option<Vec<T>> {

@@ -101,6 +101,48 @@ if [ "$(access "$rootless")" = open ]; then
   [ -z "$docker" ] || [ -n "$is_podman" ] || has_docker=$rootless
 fi
 
+# tests whether a file gives the login subordinate ids, by its name or number (subuid(5)), or a directory service does (getsubids(1))
+has_ids() { # FILE OPTION
+  # shellcheck disable=SC2086 # the option may be none
+  LOGIN=$(id -un) ID=$(id -u) awk -F: '
+    ($1 == ENVIRON["LOGIN"] || $1 == ENVIRON["ID"]) && $3 > 0 { found = 1 }
+    END { exit !found }' "$1" 2>/dev/null ||
+    getsubids $2 "$(id -un)" 2>/dev/null | grep -q .
+}
+# prints what the login's own Podman lacks, and the hard limits of its service, which containers cannot exceed
+report_own_podman() {
+  # Podman then does without the ids (containers-storage.conf(5))
+  if ! cat "${XDG_CONFIG_HOME:-${HOME:-}/.config}/containers/storage.conf" /etc/containers/storage.conf 2>/dev/null |
+    grep -q '^[[:space:]]*ignore_chown_errors[[:space:]]*=[[:space:]]*"\{0,1\}true'; then
+    has_ids /etc/subuid '' || say podman-lacks subuid
+    has_ids /etc/subgid -g || say podman-lacks subgid
+    for program in newuidmap newgidmap; do
+      command -v "$program" >/dev/null 2>&1 || say podman-lacks "$program"
+    done
+    is_mapped=''
+  else
+    is_mapped=yes
+  fi
+  # the service itself, or what listens for it: the manager of the user's services
+  listeners=$(ss -Hxlp 2>/dev/null | grep -F " $rootless_podman ")
+  service=$(printf '%s\n' "$listeners" | sed -n 's/.*"podman",pid=\([0-9]*\),.*/\1/p' | head -n 1)
+  if [ -n "$service" ] && [ -z "$is_mapped" ] &&
+    [ "$(awk 'END { print NR == 1 && $3 == 1 }' "/proc/$service/uid_map" 2>/dev/null)" = 1 ]; then
+    say podman-lacks migrate
+  fi
+  [ -n "$service" ] || service=$(printf '%s\n' "$listeners" | sed -n 's/.*,pid=\([0-9]*\),.*/\1/p' | head -n 1)
+  for slice in /sys/fs/cgroup/user.slice /sys/fs/cgroup/systemd/user.slice; do
+    [ -n "$service" ] || read -r service 2>/dev/null <"$slice/user-$(id -u).slice/user@$(id -u).service/init.scope/cgroup.procs"
+  done
+  [ -z "$service" ] || awk 'NR > 1 {
+    name = substr($0, 1, 25)
+    hard = substr($0, 48, 20)
+    sub(/ +$/, "", name)
+    sub(/ +$/, "", hard)
+    print "podman-limit", hard, name
+  }' "/proc/$service/limits" 2>/dev/null
+}
+
 # Podman's service: root's, which only root uses, whatever the modes say, because some programs are started without it; and
 # the login's own (podman-system-service(1))
 podman=$(command -v podman 2>/dev/null)
@@ -116,6 +158,8 @@ if [ -n "$podman" ]; then
   fi
   # in a directory of another user, it may be any user's
   own=$(find "$runtime" "$runtime/podman" "$rootless_podman" -prune -user "$(id -u)" 2>/dev/null | grep -c .)
-  [ "$(id -u)" = 0 ] || [ "$own" != 3 ] || [ "$(access "$rootless_podman")" != open ] ||
+  if [ "$(id -u)" != 0 ] && [ "$own" = 3 ] && [ "$(access "$rootless_podman")" = open ]; then
     say podman-rootless "unix://$rootless_podman"
+    report_own_podman
+  fi
 fi

@@ -21,6 +21,13 @@ for port in /sys/class/infiniband/*/ports/*/state; do
   case ${adapter%%/*}:$layer:$vendor in rxe* | siw* | *:Ethernet:Microsoft*) continue ;; esac
   case $state in '' | *ACTIVE*) say adapter "${adapter%%/*}" "$layer" ;; esac
 done
+# where none can be listed, the devices count as adapters
+set -- /sys/class/infiniband/*
+if [ ! -e "$1" ]; then
+  for device in /dev/infiniband/uverbs[0-9]*; do
+    [ ! -e "$device" ] || say adapter "${device##*/}"
+  done
+fi
 # unknown for an sshd with another configuration file; requires root
 sessions=$(sshd -T 2>/dev/null </dev/null | sed -n 's/^maxsessions //p')
 [ -z "$sessions" ] || say max-sessions "$sessions"

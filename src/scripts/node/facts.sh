@@ -1,6 +1,7 @@
 # Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, nvidia_smi.sh, gpus.sh, accelerators.sh, marked.sh,
 # killed.sh and job/directory.sh.
-# Variables: ssh_dir, jobs_dir, projects_dir, data_dir, run_dir (nothing where containers run), cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
+# Variables: ssh_dir, jobs_dir, projects_dir, data_dir, run_dir (nothing where containers run), devices, mounts (paths that containers get, one a
+# line), cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
 # mistaken for "nothing found".
 
 # prints a file, of which a job may have made a link, a pipe or one without an end: at most 1 MiB of a regular one. One that is removed
@@ -90,6 +91,19 @@ report_socket() { # STATE RECEIVED SENT ADDRESS PEER USER…
 each_line report_socket "$sockets"
 say ports "${ports# }"
 
+# devices and directories that containers of a rootless engine cannot open, because they have no groups of the login: WHAT PATH
+report_denied() { # WHAT BITS PATH…
+  [ "$mapped" != 0 ] || return 0
+  what=$1 bits=$2
+  shift 2
+  for path; do
+    case $bits in
+    rw) if [ ! -c "$path" ] || { [ -r "$path" ] && [ -w "$path" ]; }; then continue; fi ;;
+    *) if [ ! -e "$path" ] || { [ -r "$path" ] && { [ ! -d "$path" ] || [ -x "$path" ]; }; }; then continue; fi ;;
+    esac
+    say denied "$what" "$path"
+  done
+}
 # prints a directory that only root may enter, and others may
 report_unclosed() { # MODE BITS UID GID PATH
   case $private in *"$newline$5$newline"*) ;; *) return 0 ;; esac
@@ -129,6 +143,22 @@ nearest() {
   directory=$1
   until [ -d "$directory" ]; do directory=${directory%/*} directory=${directory:-/}; done
 }
+set -f
+IFS=$newline
+# shellcheck disable=SC2086 # each line is an argument
+set -- $devices
+unset IFS
+set +f
+for given; do
+  if [ -d "$given" ]; then report_denied device rw "$given"/*; else report_denied device rw "$given"; fi
+done
+set -f
+IFS=$newline
+# shellcheck disable=SC2086 # so is it here
+set -- $mounts
+unset IFS
+set +f
+report_denied directory r "$@"
 # and directories that nodes may share: WHAT FILE-SYSTEM DIRECTORY
 set --
 # what a rootless engine calls root may not write everywhere; its number is another one outside (node/permissions.sh)

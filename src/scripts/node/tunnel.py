@@ -151,8 +151,9 @@ def listen():
     pass_on(lambda number: None)
 
 
-def reach(path):
-    """Lets hvdctl connect to a Unix socket."""
+def reach(address):
+    """Lets hvdctl connect to a Unix socket, or to a TCP address of this node."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     newest = 0
 
     def connect(number):
@@ -160,9 +161,9 @@ def reach(path):
         if number <= newest:
             return None
         newest = number
-        connected = socket.socket(socket.AF_UNIX)
+        connected = socket.socket(family)
         try:
-            connected.connect(path)
+            connected.connect(address)
         except OSError:
             connected.close()
             send(number, b"")

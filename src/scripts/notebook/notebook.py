@@ -2,8 +2,8 @@
 
 serve             Every rank of the job. Rank 0 starts JupyterLab and reports in a line of JSON that it answers; the
 others wait for its end. page              Gives JupyterLab the token that is a line of standard input, in place of any
-earlier one, and lets hvdctl connect to it. launch PROGRAM…   A cell runs this ($HVDCTL_LAUNCH): starts PROGRAM as every
-rank of a launch, on all slots of the job. guard MARK        Ends what is left of a launch on all nodes when `launch`
+earlier one, and lets hvdctl connect to it. forward PORT      Lets hvdctl connect to a port of the node. launch
+PROGRAM…          A cell runs this ($HVDCTL_LAUNCH): starts PROGRAM as every rank of a launch, on all slots of the job. guard MARK        Ends what is left of a launch on all nodes when `launch`
 ends without success, however it ends. rank MARK PROGRAM…  The launcher starts this as each of these ranks: PROGRAM with
 the environment that the job has on this node. receive           Unpacks files of the project that have changed on the
 first node, from standard input. end MARK          Ends what is left of a launch on this node. over              Lets
@@ -49,6 +49,7 @@ RENEW_LIMIT = 20  # seconds until it takes another token
 END_LIMIT = 5  # seconds for a program of a launch that was interrupted
 LOGIN_LIMIT = 30  # seconds for a node to end what is left, or to receive files
 MOST = 10 << 20  # bytes of a changed file that is sent to the other nodes: code, and no checkpoints
+MOST_SHOWN = 10  # names in a message
 MOST_SENT = 1 << 30  # bytes of all of them in one launch
 SLOWEST = 1 << 20  # bytes a second in which a node receives them
 LEFT_OUT = {".git", ".ipynb_checkpoints", "__pycache__"}
@@ -251,6 +252,13 @@ def page():
     tunnel.reach(server["socket"])
 
 
+def forward(port):
+    """Lets hvdctl connect to a port of this node that a program of the notebook listens on, now or later."""
+    sys.stdin.buffer.readline()
+    print("ready", flush=True)
+    tunnel.reach(("127.0.0.1", port))
+
+
 def launch(program):
     description, here, given = files.load(DESCRIPTION), files.load(RANK), files.load("env.json")
     mark = secrets.token_hex(8)
@@ -422,9 +430,9 @@ def send_changes(description):
         packed.seek(0)
         kept, failed = on_others(description, own(["receive"]), packed.read(), LOGIN_LIMIT + size // SLOWEST)
     for node, names in sorted(kept.items()):
+        names = names.decode(errors="replace").strip()
         if names:
-            print("%s keeps what was written there: %s" % (node, names.decode(errors="replace").strip()),
-                  file=sys.stderr, flush=True)
+            print("%s keeps what was written there: %s" % (node, names), file=sys.stderr, flush=True)
     if failed:
         sys.exit("cannot send what has changed in the project to " + "; ".join(failed))
     sent.update(new)
@@ -471,7 +479,9 @@ def receive():
                 os.rename(new, member.name)
     finally:
         files.write_json(RECEIVED, received)
-    print(", ".join(kept[:10]))
+    if kept:
+        more = len(kept) - MOST_SHOWN
+        print(", ".join(kept[:MOST_SHOWN]) + (" and %d more" % more if more > 0 else ""))
     return 0
 
 
@@ -483,7 +493,7 @@ def main():
     if what == "over":
         files.write(OVER, "")
         return 0
-    return {"serve": serve, "page": page, "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]),
+    return {"serve": serve, "page": page, "forward": lambda: forward(int(rest[0])), "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]),
             "receive": receive, "guard": lambda: guard(rest[0]), "end": lambda: end(rest[0])}[what]()
 
 

@@ -59,6 +59,7 @@ impl Transport {
         }
         self.access.root = root;
         self.access.engine = login.engine(root);
+        self.access.limits = login.engine_limits(&self.access.engine);
         if let Some(warning) = login.warning() {
             events.warn(Message::of(&self.node, warning));
         }

@@ -1,6 +1,7 @@
 //! `hvdctl image build`, and the image of a project for `train`.
 
 use crate::cli;
+use crate::cluster::observation::ObservedNode;
 use crate::commands::Outcome;
 use crate::commands::shared::context::Context;
 use crate::delivery::project::{ProjectBuild, ProjectImage};
@@ -35,8 +36,14 @@ pub async fn run(options: &cli::ImageBuild, context: &Context) -> Result<Outcome
             return Ok(outcome(image.clone(), false));
         }
         let recipe = Recipe::default();
-        let ProjectImage { image, is_new, .. } =
-            ensure(&context.target.cluster().name, &recipe, options.timeout, async { Ok(()) }, context).await?;
+        let ProjectImage { image, is_new, .. } = ensure(
+            &context.target.cluster().name,
+            &recipe,
+            options.timeout,
+            (async { Ok(()) }, |_: &_| Ok(())),
+            context,
+        )
+        .await?;
         context.events.note(format!("use it in the inventory: image = \"{image}\" and pull = \"peers\" in [cluster]"));
         return Ok(outcome(image, is_new));
     };
@@ -49,7 +56,8 @@ pub async fn run(options: &cli::ImageBuild, context: &Context) -> Result<Outcome
         )
     })?;
     let name = root.file_name().unwrap_or_default().to_string_lossy();
-    let ProjectImage { image, is_new, .. } = ensure(&name, &recipe, options.timeout, async { Ok(()) }, context).await?;
+    let ProjectImage { image, is_new, .. } =
+        ensure(&name, &recipe, options.timeout, (async { Ok(()) }, |_: &_| Ok(())), context).await?;
     Ok(outcome(image, is_new))
 }
 
@@ -60,7 +68,7 @@ pub(crate) fn outcome(image: String, built: bool) -> Outcome {
 }
 
 /// Lets a job of a project use the image that the project needs, which is built and pushed where it is missing; a dry
-/// run only says so. `check` comes before a build, which may take long.
+/// run only says so. The checks come before a build, which may take long: `check`, and that of the observed nodes.
 ///
 /// # Errors
 /// As [`ensure`].
@@ -68,7 +76,7 @@ pub(crate) async fn use_image(
     root: &Path,
     name: &str,
     dry_run: bool,
-    check: impl Future<Output = Result<(), Error>>,
+    check: (impl Future<Output = Result<(), Error>>, impl FnOnce(&[ObservedNode]) -> Result<(), Error>),
     context: &mut Context,
 ) -> Result<(), Error> {
     let reading = Recipe::read(root);
@@ -85,8 +93,8 @@ pub(crate) async fn use_image(
 }
 
 /// Gives all selected nodes the image of a project: builds it on the node that launches jobs if that lacks it, and
-/// pushes it to the nodes that lack it or have another one. Drained nodes are left out. `check` is run first if a node
-/// lacks the image.
+/// pushes it to the nodes that lack it or have another one. Drained nodes are left out. If a node lacks the image,
+/// `check` is run first, and `accepts` checks the nodes.
 ///
 /// # Errors
 /// The error of the check; the cluster's image is missing, a step failed, or a node could not get the image.
@@ -94,7 +102,7 @@ pub(crate) async fn ensure(
     name: &str,
     recipe: &Recipe,
     limit: Duration,
-    check: impl Future<Output = Result<(), Error>>,
+    (check, accepts): (impl Future<Output = Result<(), Error>>, impl FnOnce(&[ObservedNode]) -> Result<(), Error>),
     context: &Context,
 ) -> Result<ProjectImage, Error> {
     let Context { events, session, .. } = context;
@@ -106,7 +114,10 @@ pub(crate) async fn ensure(
     session.cancellation.run(check).await?;
     // another command may have built it meanwhile
     let nodes = context.observe_all(&target, true, events).await?;
-    let provided = build.provide(nodes).await;
+    let provided = match accepts(&nodes) {
+        Ok(()) => build.provide(nodes).await,
+        Err(refused) => Err(refused),
+    };
     session.locks.release().await;
     provided
 }

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::event::{Events, Message};
 use crate::export::ExportedVariable;
 use crate::export::dockerfile::{ImageRecipe, dockerfile};
+use crate::export::patch::{PodPatch, read_patches};
 use crate::export::project::{LARGEST, check_names, refused};
 use crate::export::variables::variables;
 use crate::files;
@@ -18,10 +19,12 @@ use crate::sync::text_files::{self, TextFile};
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The most bytes of a project's Dockerfile.
 const MOST_OF_DOCKERFILE: u64 = 1 << 20;
+/// The most bytes of a patch.
+const MOST_OF_PATCH: u64 = 1 << 20;
 
 /// Returns how the job is run, and its command.
 pub(super) fn job_options(
@@ -143,6 +146,21 @@ fn read_dockerfile(root: &Path, name: &str) -> Result<String, Error> {
     };
     let text = files::read_regular(&root.join(name), MOST_OF_DOCKERFILE).map_err(|error| wrong(error.to_string()))?;
     String::from_utf8(text).map_err(|_| wrong("it is not UTF-8".to_owned()))
+}
+
+/// Reads the patches for a document.
+pub(super) fn patches(files: &[PathBuf]) -> Result<Vec<PodPatch>, Error> {
+    let mut all = Vec::new();
+    for file in files {
+        let name = file.display().to_string();
+        let wrong = |why: String| {
+            Error::usage(format!("--patch {}: cannot read it: {why}", quote::readable(&name)), "name a file of YAML")
+        };
+        let text = files::read_regular(file, MOST_OF_PATCH).map_err(|error| wrong(error.to_string()))?;
+        let text = String::from_utf8(text).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+        all.extend(read_patches(&name, &text)?);
+    }
+    Ok(all)
 }
 
 /// Returns the files of a project that is to be in a ConfigMap.

@@ -1,7 +1,7 @@
 //! `notebook --attach`.
 
 use super::end::EndedNotebook;
-use super::page::Page;
+use super::page::{NotebookPort, Page};
 use super::program;
 use crate::cli;
 use crate::commands::{Context, Outcome};
@@ -19,7 +19,7 @@ pub async fn run(
     options: &cli::Notebook,
     job: &str,
     root: &Path,
-    listener: TcpListener,
+    (listener, forwards): (TcpListener, Vec<NotebookPort>),
     context: &Context,
 ) -> Result<Outcome, Error> {
     let Context { target, fleet, events, session, verbose, .. } = context;
@@ -48,7 +48,7 @@ pub async fn run(
     }
     let (runtime, container) = cancellation.run(async { Ok(nodes.launcher_container().await?) }).await?;
     let transport = &nodes.launcher.transport;
-    let page = Page { listener, open: options.open, transport, runtime, container, program };
+    let page = Page { listener, forwards, open: options.open, transport, runtime, container, program };
     let watch = WatchOptions { output: *verbose > 0, launcher_output: *verbose > 1, ..WatchOptions::default() };
     let following = async |on_frame: &mut dyn FnMut(&str, &Frame)| {
         watch::attach(&jobs, job, watch, events, cancellation.signal(), on_frame).await

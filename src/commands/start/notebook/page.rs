@@ -1,5 +1,6 @@
 //! JupyterLab as a browser reaches it: the port here, where it is reported, and the browser.
 
+use crate::cli::ForwardedPort;
 use crate::commands::Context;
 use crate::error::Error;
 use crate::event::{Event, Message};
@@ -18,21 +19,18 @@ use tokio::sync::oneshot;
 
 /// Ports here that are tried, Jupyter's own first.
 const PORTS: std::ops::Range<u16> = 8888..8988;
-/// Becomes the program in the argument. The directory of a notebook of hvdctl 0.2.0 does not have the script that starts
+/// Becomes the program in the first argument, with the others. The directory of a notebook of hvdctl 0.2.0 does not have the script that starts
 /// it outside the environment of ranks.
 const OPEN: &str = "python=${0%/*}/hvdctl-python
-if [ -e \"$python\" ]; then exec sh \"$python\" \"$0\" page; fi
-exec python3 \"$0\" page";
+if [ -e \"$python\" ]; then exec sh \"$python\" \"$0\" \"$@\"; fi
+exec python3 \"$0\" \"$@\"";
+/// The most ports that lead to others of the node: each is a program there, of which a connection has few.
+const MOST_FORWARDS: usize = 4;
 /// The operation on the master, for messages.
 const FORWARD: &str = "open JupyterLab";
 
 /// Listens on the port of this machine that is to lead to JupyterLab.
 pub fn listen(wanted: Option<u16>) -> Result<TcpListener, Error> {
-    let bound = |port: u16| {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
-        listener.set_nonblocking(true).ok()?;
-        TcpListener::from_std(listener).ok()
-    };
     let hint = "choose another one with --port PORT";
     match wanted {
         Some(port) => bound(port).ok_or_else(|| Error::usage(format!("port {port} of this machine is in use"), hint)),
@@ -40,6 +38,36 @@ pub fn listen(wanted: Option<u16>) -> Result<TcpListener, Error> {
             Error::usage(format!("the ports {} to {} of this machine are in use", PORTS.start, PORTS.end - 1), hint)
         }),
     }
+}
+
+/// A port of this machine that is to lead to one of the notebook's node.
+pub struct NotebookPort {
+    /// The listener on the port of this machine.
+    listener: TcpListener,
+    /// The port of the node.
+    to: u16,
+}
+
+/// Listens on the ports of this machine that are to lead to ports of the notebook's node.
+pub fn listen_for(ports: &[ForwardedPort]) -> Result<Vec<NotebookPort>, Error> {
+    let forward = |port: &ForwardedPort| {
+        let listener = bound(port.here).ok_or_else(|| {
+            let hint = format!("choose another one with --forward PORT:{}", port.there);
+            Error::usage(format!("port {} of this machine is in use", port.here), hint)
+        })?;
+        Ok(NotebookPort { listener, to: port.there })
+    };
+    if ports.len() > MOST_FORWARDS {
+        let why = format!("--forward: at most {MOST_FORWARDS} ports are forwarded");
+        return Err(Error::usage(why, "more lead there by ssh itself: ssh -N -L PORT:127.0.0.1:PORT NODE"));
+    }
+    ports.iter().map(forward).collect()
+}
+
+fn bound(port: u16) -> Option<TcpListener> {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+    listener.set_nonblocking(true).ok()?;
+    TcpListener::from_std(listener).ok()
 }
 
 /// The report of the first rank once JupyterLab answers.
@@ -62,6 +90,8 @@ fn is_ready(frame: &Frame) -> bool {
 pub struct Page<'a> {
     /// The listener on the port of this machine.
     pub listener: TcpListener,
+    /// The ports of this machine that lead to other ports of the node.
+    pub forwards: Vec<NotebookPort>,
     /// If set, a browser is opened.
     pub open: bool,
     /// The node of JupyterLab.
@@ -89,7 +119,7 @@ impl Page<'_> {
         };
         let serving = async {
             if ready.await.is_ok()
-                && let Some((mut reach, _page)) = self.serve(context).await
+                && let Some((mut reach, _page, _forwards)) = self.serve(context).await
             {
                 let why = reach.ended().await;
                 let lost = Message::from(format!("the page of the notebook is closed: {why}"));
@@ -105,11 +135,32 @@ impl Page<'_> {
 
     /// Gives JupyterLab a new token, lets the port lead to it, reports where it is and opens a browser. What fails is
     /// only reported: the job goes on. Returns what has to be kept.
-    async fn serve(self, context: &Context) -> Option<(Reach, Option<NamedTempFile>)> {
+    async fn serve(self, context: &Context) -> Option<(Reach, Option<NamedTempFile>, Vec<Reach>)> {
         let events = &context.events;
         let (token, port) = (Secret::plain(random::token()), self.listener.local_addr().ok()?.port());
+        let mut forwards = Vec::new();
+        for NotebookPort { listener, to } in self.forwards {
+            let (here, number) = (listener.local_addr().ok()?.port(), to.to_string());
+            if self.transport.is_here() && here == to {
+                events.note(format!("the notebook's node is this machine, which has its port {to}"));
+                continue;
+            }
+            let operation = format!("forward port {to}");
+            let forward = async {
+                let argv = ["sh", "-c", OPEN, &self.program, "forward", &number];
+                let process = self.runtime.exec(&self.container, &argv, &operation).await?;
+                self.transport.reach(listener, process, &Secret::plain(String::new()), &operation).await
+            };
+            match forward.await {
+                Ok(reach) => {
+                    events.note(format!("http://127.0.0.1:{here} leads to port {to} of {}", self.transport.node()));
+                    forwards.push(reach);
+                }
+                Err(error) => events.warn(error),
+            }
+        }
         let reach = async {
-            let argv = ["sh", "-c", OPEN, &self.program];
+            let argv = ["sh", "-c", OPEN, &self.program, "page"];
             let process = self.runtime.exec(&self.container, &argv, FORWARD).await?;
             self.transport.reach(self.listener, process, &token, FORWARD).await
         };
@@ -125,7 +176,7 @@ impl Page<'_> {
         }
         events.note("Ctrl-C ends the notebook, and fetches what was written to the project");
         let page = if self.open { open(&url, context) } else { None };
-        Some((reach, page))
+        Some((reach, page, forwards))
     }
 }
 
@@ -174,6 +225,18 @@ mod tests {
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
         assert!(port(&listen(None).unwrap()) > port(&first));
         assert!(listen(Some(port(&first))).unwrap_err().to_string().contains("is in use"));
+    }
+
+    #[tokio::test]
+    async fn two_notebooks_forward_different_ports_of_this_machine() {
+        let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = ForwardedPort { here: free, there: 6006 };
+        let first = listen_for(&[port]).unwrap();
+        assert_eq!(first[0].to, 6006);
+        let error = listen_for(&[port]).err().unwrap().to_string();
+        assert!(error.contains(&format!("port {free} of this machine is in use")), "{error}");
+        assert!(error.contains("--forward PORT:6006"), "{error}");
+        assert!(listen_for(&[port; 5]).err().unwrap().to_string().contains("at most 4 ports"));
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub async fn run(options: &SlurmUp, context: &Context) -> Result<Outcome, Error>
         Some(image) => image.clone(),
         None => {
             let recipe = Recipe::of_step(IMAGE);
-            let ensured = ensure("slurm", &recipe, options.timeout, async { Ok(()) }, context).await?;
+            let ensured =
+                ensure("slurm", &recipe, options.timeout, (async { Ok(()) }, |_: &_| Ok(())), context).await?;
             let ProjectImage { image, .. } = ensured;
             image
         }
