@@ -68,7 +68,7 @@ fn look(dir: &TempDir) -> Facts {
     let place = |name: &str| dir.path().join(name).display().to_string();
     let script = Script::new(FACTS).with("ssh_dir", name_of(dir)).with("cluster", "lab").with("port", "12345");
     let script = script.with("jobs_dir", &place("jobs")).with("projects_dir", &place("projects"));
-    let script = script.with("data_dir", &place("data")).with("run_dir", "");
+    let script = script.with("data_dir", &place("data")).with("run_dir", "").with("devices", "").with("mounts", "");
     Facts::parse(&run("", &script.whole()).unwrap())
 }
 
