@@ -690,9 +690,9 @@ impl Control {
         // where no key was used, that of the operator may be missing as well
         let first_login = (takes_first_login && kind != Ssh::Refused).then_some(FIRST_LOGIN_HINT);
         let message = if is_of_jump_host { format!("jump host: {message}") } else { message };
-        let limited = failure::is_unanswered(&message).then(|| self.unanswered_hint(node, is_of_jump_host)).flatten();
+        let limited = failure::is_unanswered(&message).then(|| self.limit_hint(node, &message, is_of_jump_host));
         let error = NodeError::unreachable(&node.name, &operation, message).hint(hint);
-        let error = limited.into_iter().fold(error, NodeError::hint);
+        let error = limited.flatten().into_iter().fold(error, NodeError::hint);
         NodeError { takes_first_login, ..first_login.into_iter().fold(error, NodeError::hint) }
     }
 
@@ -704,8 +704,8 @@ impl Control {
     }
 
     /// Returns the next step where no connection was opened: a firewall may limit new ones, of which logins before this
-    /// one are a sign, and commands that keep none open need many.
-    fn unanswered_hint(&self, node: &Node, is_of_jump_host: bool) -> Option<String> {
+    /// one are a sign, and commands that keep none open need many. A first one that is refused has no sshd behind it.
+    fn limit_hint(&self, node: &Node, message: &str, is_of_jump_host: bool) -> Option<String> {
         let before = {
             let logins = self.logins.lock().unwrap_or_else(PoisonError::into_inner);
             let of_node = logins.nodes.get(&node.name).copied().unwrap_or_default();
@@ -713,7 +713,7 @@ impl Control {
         };
         let (place, is_kept) = (if is_of_jump_host { "the jump host" } else { "the node" }, self.keeping.is_some());
         let condition = match before {
-            0 if is_kept => return None,
+            0 if is_kept || message.contains("refused") => return None,
             0 => format!("if earlier commands reached {place}"),
             _ => format!("{} of this command had worked", count(before as usize, "login")),
         };
