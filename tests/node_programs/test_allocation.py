@@ -1,6 +1,7 @@
 """Unit tests of what begins a job in an allocation of Slurm (slurm/allocation.py), and of where a node's files are
 (here.py)."""
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -274,28 +275,41 @@ while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
                 text += file.read()
         return self.write("ssh", text)
 
-    def test_signals_for_ranks_end_nothing_that_starts_them(self):
-        shell = self.shell()
+    def prepare(self):
+        """Puts the programs of a job there, and returns its remote shell."""
+        os.makedirs(os.path.join(self.directory, "nodes", "n2"))
+        for directory, _, names in os.walk(PROGRAMS):
+            for name in names:
+                shutil.copy(os.path.join(directory, name), self.directory)
+        self.write("hvdctl-python", "exec python3 -I \"$@\"\n")
         self.write("addresses", "10.0.0.2 n2 \n")
-        ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; echo $HVDCTL_NODE"],
+        return self.shell()
+
+    def test_signals_for_ranks_end_nothing_that_starts_them(self):
+        shell = self.prepare()
+        ran = subprocess.run([shell, "-p", "1", "10.0.0.2", "kill -USR1 $$; kill -USR2 $$; echo $HVDCTL_NODE; exit 3"],
                              stdout=subprocess.PIPE)
-        self.assertEqual(ran.stdout, b"n2\n")
+        self.assertEqual((ran.stdout, ran.returncode), (b"n2\n", 3))
+        self.assertEqual(subprocess.call([shell, "10.0.0.2", "true"]), 0)
         ran = allocation.on_each(2, "none", ["sh", "-c", "kill -USR1 $$; echo alive"])
         self.assertEqual(ran.stdout, b"alive\n")
 
     def test_a_step_that_slurm_asks_to_end_waits_for_its_ranks(self):
-        shell = self.shell()
-        self.write("addresses", "10.0.0.2 n2 \n")
-        self.write("hvdctl-python", "echo asked ${1##*/} $2; : >%s/asked\n" % self.directory)
-        # of a launcher, which starts more than one program
-        command = "read -r line; echo $line ${HVDCTL_PROGRAMS-}; while [ ! -e %s/asked ]; do sleep 0.05; done; sleep 0.2; exit 7"
-        step = subprocess.Popen([shell, "10.0.0.2", command % self.directory], stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE)
+        shell = self.prepare()
+        # as a rank supervisor; the shell around it, as of a launcher, gets nothing
+        rank = """import ctypes, os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("saved", flush=True) or os._exit(7))
+ctypes.CDLL(None).prctl(15, b"hvdctl-rank")
+print(input(), signal.getsignal(signal.SIGINT) == signal.default_int_handler, flush=True)
+time.sleep(60)"""
+        job = os.path.basename(self.directory)
+        step = subprocess.Popen([shell, "10.0.0.2", "%s -c '%s'; code=$?; sleep 0.2; exit $code" % (sys.executable, rank)],
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ, HVDCTL_JOB=job))
         step.stdin.write(b"begun\n")
         step.stdin.close()
-        self.assertEqual(step.stdout.readline(), b"begun\n")
+        self.assertEqual(step.stdout.readline(), b"begun True\n")
         step.terminate()
-        self.assertEqual((step.stdout.read(), step.wait()), (b"asked reap.py request\n", 7))
+        self.assertEqual((step.stdout.read(), step.wait()), (b"saved\n", 7))
         step.stdout.close()
 
     def test_a_step_names_the_signals_that_slurm_sends_it(self):

@@ -209,7 +209,8 @@ class Answers(unittest.TestCase):
             self.now = 0
             launcher = mock.Mock(processes=[mock.Mock(poll=lambda: 0 if self.now >= 5 else None)], listen=self.sleep)
             self.supervisor.attempt, self.supervisor.signals = mock.Mock(launcher=launcher), signals
-            self.supervisor.launch = {"workers": workers}
+            self.supervisor.launch = {"workers": workers, "node": "a"}
+            self.supervisor.roster = mock.Mock(assigned=[{"node": node, "ranks": 1} for node in ["a"] + workers])
             self.supervisor.await_launcher(20)
             self.assertEqual(round(self.now), expected)
             self.supervisor.await_launcher(0)
@@ -218,6 +219,24 @@ class Answers(unittest.TestCase):
         self.assertIsNone(self.supervisor.given())
         self.end()
         self.assertEqual(self.supervisor.given(), 10)
+
+    def test_ranks_of_other_nodes_are_awaited_no_longer_than_they_need(self):
+        with tempfile.TemporaryDirectory() as directory, mock.patch.object(allocation, "PROGRAMS", directory):
+            launcher = mock.Mock(processes=[mock.Mock(poll=lambda: None)])
+            self.supervisor.attempt, self.supervisor.signals = mock.Mock(launcher=launcher), [job_state.NODE_LOST]
+            self.supervisor.launch = {"workers": ["b"], "node": "a"}
+            self.supervisor.roster = mock.Mock(assigned=[{"node": "a", "ranks": 2}, {"node": "b", "ranks": 1}])
+            os.makedirs(os.path.join(directory, "nodes", "b"))
+
+            def listen(_seconds):
+                self.now += 1
+                if self.now == 3:
+                    with open(os.path.join(directory, "nodes", "b", "states"), "w") as file:
+                        file.write("1.0 2 s \n2.0 2 x 0 asked\n")
+
+            launcher.listen = listen
+            self.supervisor.await_launcher(20)
+            self.assertEqual(self.now, 3)
 
     def test_the_end_of_an_allocation_of_the_cluster_s_queue_is_known(self):
         self.supervisor.hold = hold.Hold({"queued": True})

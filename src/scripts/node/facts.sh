@@ -43,11 +43,13 @@ container_of() { # PID
     # anybody may have created it before the login
     [ "$(stat -c %u -- "${run_dir%/run}" 2>/dev/null)" = "$(id -u)" ] || return
     set +f
+    # the sshd of a worker is a child of its main process, and writes its state over its environment
+    parent=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
     for file in "$run_dir"/*/pid; do
       { read -r main since _ <"$file"; } 2>/dev/null || continue
       # a later process may have the number
-      [ "$main" = "$1" ] || continue
-      [ "$(sed 's/.*) //' "/proc/$1/stat" | cut -d' ' -f20)" = "$since" ] || continue
+      case $main in "$1" | "$parent") ;; *) continue ;; esac
+      [ "$(sed 's/.*) //' "/proc/$main/stat" | cut -d' ' -f20)" = "$since" ] || continue
       cat "${file%/pid}/id"
       return
     done

@@ -8,7 +8,8 @@ passes SIGTERM on to its program, waits the grace period for it (a last checkpoi
 With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with
 0 if ranks can start here: the job's record exists, and so does their working directory, and the worker is not stopping.
 On a drained node it exits with DRAINED. With `signal` and a number it sends that signal to the ranks' programs. With
-`request` it requests the end of the ranks, as Slurm does, and does not wait for it.
+`step` and a command line it runs that in a shell, as the first process of a step of Slurm's, and requests the end of
+the ranks when Slurm does.
 
 Its first line is READY, since the image's start-up files may have printed something before; the JSON is one line,
 printed when the ranks have ended. To each line that then comes it answers with the time by its clock, but to OUTSIDE
@@ -19,6 +20,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -184,6 +186,19 @@ def states(since=0):
         return parse_states([])
 
 
+def step(command):
+    """Runs a command line and returns its exit code. At SIGTERM it requests the end of the ranks, and goes on."""
+    signal.signal(signal.SIGTERM, lambda _number, _frame: send(signal.SIGTERM, supervisors()))
+    code = subprocess.call(["sh", "-c", command])
+    return code if code >= 0 else 128 - code
+
+
+def ends_in(directory):
+    """How many ranks have recorded their end in the directory of a node."""
+    with open(os.path.join(directory, "states"), errors="replace") as file:
+        return len(parse_states(file.read().splitlines())["exits"])
+
+
 def started(since=0):
     """How many ranks of this node have started their program since then, or still run it. A full disk may have kept the
     starts out of `states`: then those that run count. They lead process groups."""
@@ -219,8 +234,8 @@ def main():
         return ready()
     if sys.argv[1] == "signal":
         return deliver(int(sys.argv[2]))
-    if sys.argv[1] == "request":
-        return send(signal.SIGTERM, supervisors())
+    if sys.argv[1] == "step":
+        return step(sys.argv[2])
     os.write(1, b"\n" + READY + b"\n")
     if sys.argv[1] == "started":
         print(started(), flush=True)

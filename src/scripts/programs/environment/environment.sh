@@ -26,10 +26,10 @@ set_aside_unless_needed() { # PROGRAM ARGUMENT…
   set_aside || return 0
   "$@" >/dev/null 2>&1 </dev/null || eval "$hvdctl_give_back"
 }
-# becomes sshd or ssh, with nothing of this environment but what marks the processes of a job
+# becomes sshd or ssh, with nothing of this environment but the terminal and what marks the processes of a job
 become() { # PROGRAM ARGUMENT…
   set_aside
-  for hvdctl_name in PATH HOME HVDCTL_JOB HVDCTL_RESTART HVDCTL_PROGRAM HVDCTL_PROCESS HVDCTL_PLACE HVDCTL_MAIN HVDCTL_LAUNCH_MARK HVDCTL_SHELL; do
+  for hvdctl_name in PATH HOME TERM HVDCTL_JOB HVDCTL_RESTART HVDCTL_PROGRAM HVDCTL_PROCESS HVDCTL_PLACE HVDCTL_MAIN HVDCTL_LAUNCH_MARK HVDCTL_SHELL; do
     eval "[ -z \"\${$hvdctl_name+x}\" ] || set -- \"$hvdctl_name=\$$hvdctl_name\" \"\$@\""
   done
   exec env -i "$@"

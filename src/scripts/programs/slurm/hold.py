@@ -54,7 +54,7 @@ class Hold:
     def notice(self):
         """Finds out whether a preemption has begun, of which Slurm tells only the steps of the job."""
         until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
+        while self.begun and time.monotonic() < until:
             found = allocation.ending(self.begun).meaning
             if found != endings.UNKNOWN:
                 self.is_noticed = found == endings.PREEMPTING

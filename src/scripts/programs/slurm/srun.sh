@@ -31,23 +31,12 @@ for hvdctl_variable in $(env | sed -n 's/^\(SLURM_[A-Z0-9_]*\)=.*/\1/p'); do
   case $hvdctl_variable in SLURM_JOB* | SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_CPU_BIND) ;; *) unset "$hvdctl_variable" ;; esac
 done
 set_aside_unless_needed srun --version
-# Slurm may send SIGTERM to this shell alone, and ends the rest of the step with it: the ranks of the node get it from here, and the shell
-# waits for what it has started
-export HVDCTL_PROGRAMS="$hvdctl_here"
+# on the node: $1: this directory, $2: the node, $3: the command. Slurm may send SIGTERM to the first process of a step alone, and ends the
+# rest with it: reap.py passes it on to the ranks, and waits for what the command has started
+# shellcheck disable=SC2016 # expanded on the node
+hvdctl_step='trap "" USR1 USR2
+export HVDCTL_NODE="$2"
+[ "$3" != true ] || exit 0
+exec sh "$1/hvdctl-python" "$1/reap.py" step "$3"'
 exec srun --job-name="hvdctl.${hvdctl_here##*/}" --nodes=1 --ntasks=1 --nodelist="$hvdctl_node" ${hvdctl_gres:+"--gres=$hvdctl_gres"} --overlap --mem=0 --mpi=none --unbuffered --export=ALL --quiet \
-  sh -c "$hvdctl_give_back
-trap '' USR1 USR2
-hvdctl_here=\$HVDCTL_PROGRAMS
-unset HVDCTL_PROGRAMS
-export HVDCTL_NODE=$hvdctl_node
-exec 3<&0
-{
-  $*
-} <&3 3<&- &
-exec 3<&-
-trap 'sh \"\$hvdctl_here/hvdctl-python\" \"\$hvdctl_here/reap.py\" request' TERM
-while :; do
-  wait \$!
-  hvdctl_code=\$?
-  kill -0 \$! 2>/dev/null || exit \$hvdctl_code
-done"
+  sh -c "$hvdctl_step" sh "$hvdctl_here" "$hvdctl_node" "$*"

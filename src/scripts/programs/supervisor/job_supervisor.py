@@ -16,6 +16,7 @@ left (in_place.py); members.json has its nodes and those changes. joining.json h
 job_state.py decides what is done about the job; this file observes it and acts, attempt.py has one start of its
 launcher. launch.json in its directory describes what to start and how (launch/description.rs). This program knows no
 launcher by name."""
+import contextlib
 import functools
 import json
 import os
@@ -371,9 +372,17 @@ class JobSupervisor:
         could do so, and ends those of ranks with their launcher."""
         processes = self.attempt.launcher.processes if self.launch["workers"] else []
         while time.monotonic() < until and not job_state.is_urgent(self.signals):
-            if all(process.poll() is not None for process in processes):
+            if all(process.poll() is not None for process in processes) or self.have_others_ended():
                 return
             self.attempt.launcher.listen(0.05)
+
+    def have_others_ended(self):
+        """Returns whether the ranks of the other nodes have ended, by what they record in the directory that all nodes
+        of an allocation share."""
+        others = [place for place in self.roster.assigned if place["node"] != self.launch["node"]]
+        with contextlib.suppress(OSError):
+            return all(reap.ends_in(allocation.node_directory(place["node"])) >= place["ranks"] for place in others)
+        return False
 
     def observe_end(self):
         attempt = self.attempt

@@ -646,6 +646,8 @@ def be_shim(answers, alive):
         signal.signal(signal.SIGTERM, lambda _number, _frame: os.dup2(answers, alive))
     # no answer: the supervisor was killed
     code, delay, is_replaced = map(int, os.read(answers, 64).split() or (128 + signal.SIGKILL, 0, 0))
+    if "SLURMD_NODENAME" in os.environ:
+        signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(code))
     if code and not delay:
         # the job supervisor learns of it first and ends the ranks of all nodes at once; launchers are slower, and
         # shorten the grace period
