@@ -291,25 +291,34 @@ while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
                              stdout=subprocess.PIPE)
         self.assertEqual((ran.stdout, ran.returncode), (b"n2\n", 3))
         self.assertEqual(subprocess.call([shell, "10.0.0.2", "true"]), 0)
+        # a shell would start it so in its background
+        ignores = "%s -c 'import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)'" % sys.executable
+        self.assertEqual(subprocess.check_output([shell, "10.0.0.2", ignores]), b"False\n")
         ran = allocation.on_each(2, "none", ["sh", "-c", "kill -USR1 $$; echo alive"])
         self.assertEqual(ran.stdout, b"alive\n")
 
     def test_a_step_that_slurm_asks_to_end_waits_for_its_ranks(self):
         shell = self.prepare()
-        # as a rank supervisor; the shell around it, as of a launcher, gets nothing
+        # as a rank supervisor. Its launcher has ended by then
         rank = """import ctypes, os, signal, time
-signal.signal(signal.SIGTERM, lambda *_: print("saved", flush=True) or os._exit(7))
+def save(*_):
+    open("%s/asked", "w").close()
+    time.sleep(0.3)
+    print("saved", flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
 ctypes.CDLL(None).prctl(15, b"hvdctl-rank")
-print(input(), signal.getsignal(signal.SIGINT) == signal.default_int_handler, flush=True)
-time.sleep(60)"""
-        job = os.path.basename(self.directory)
-        step = subprocess.Popen([shell, "10.0.0.2", "%s -c '%s'; code=$?; sleep 0.2; exit $code" % (sys.executable, rank)],
-                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(os.environ, HVDCTL_JOB=job))
+print(input(), flush=True)
+time.sleep(60)""" % self.directory
+        command = "exec 3<&0; %s -c '%s' <&3 & while [ ! -e %s/asked ]; do sleep 0.02; done; exit 7"
+        env = dict(os.environ, HVDCTL_JOB=os.path.basename(self.directory))
+        step = subprocess.Popen([shell, "10.0.0.2", command % (sys.executable, rank, self.directory)], env=env,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         step.stdin.write(b"begun\n")
         step.stdin.close()
-        self.assertEqual(step.stdout.readline(), b"begun True\n")
+        self.assertEqual(step.stdout.readline(), b"begun\n")
         step.terminate()
-        self.assertEqual((step.stdout.read(), step.wait()), (b"saved\n", 7))
+        self.assertEqual((step.wait(), step.stdout.read()), (7, b"saved\n"))
         step.stdout.close()
 
     def test_a_step_names_the_signals_that_slurm_sends_it(self):

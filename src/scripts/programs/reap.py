@@ -187,9 +187,19 @@ def states(since=0):
 
 
 def step(command):
-    """Runs a command line and returns its exit code. At SIGTERM it requests the end of the ranks, and goes on."""
-    signal.signal(signal.SIGTERM, lambda _number, _frame: send(signal.SIGTERM, supervisors()))
+    """Runs a command line and returns its exit code. At SIGTERM it requests the end of the ranks and waits for it: the
+    command may have ended before, as some launchers do."""
+    requests = []
+
+    def request(_number, _frame):
+        requests.append(True)
+        send(signal.SIGTERM, supervisors())
+
+    signal.signal(signal.SIGTERM, request)
     code = subprocess.call(["sh", "-c", command])
+    # each of them ends in its grace period
+    while requests and supervisors():
+        time.sleep(0.05)
     return code if code >= 0 else 128 - code
 
 

@@ -4,5 +4,6 @@ command -v python3 >/dev/null || {
   echo "python3: not found, with this PATH: $PATH" >&2
   exit 127
 }
-set_aside_unless_needed python3 -I -S -c ''
+# supervisors need it, and its libffi may be one of the module's libraries
+set_aside_unless_needed python3 -I -S -c 'import ctypes'
 exec python3 -I -X utf8 "$@"
