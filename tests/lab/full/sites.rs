@@ -85,7 +85,7 @@ fn jobs_run_at_a_site(suite: &str) {
     hvdctl(dir, &["stop"]).code(0);
     job.end(s(60)).code(143).complains(&["was stopped"]);
     for node in ["node1", "node2"] {
-        assert!(eventually(s(20), || on(node, "pgrep -u shared -x 'sleep|sh|srun' || :") == ""), "left on {node}");
+        assert!(eventually(s(20), || on(node, "pgrep -u shared -x 'sleep|sh|srun' || :").is_empty()), "left on {node}");
     }
 }
 
