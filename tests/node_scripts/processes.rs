@@ -66,7 +66,7 @@ fn a_process_lives_from_its_start_to_its_end_and_takes_all_with_it() {
     let machine = Machine::new(&[]);
     // the second one has no mark any more, as sshd has written over it, and the third one no parent
     let command = "set -- sh -c 'env -i sleep 300 & echo $! >child; (setsid sleep 300 & echo $! >orphan)
-        echo \"$GIVEN $ACTIVATED $PWD\" >seen; exec sleep 300'";
+        echo \"$GIVEN $ACTIVATED ${XDG_RUNTIME_DIR-gone} $PWD\" >seen; exec sleep 300'";
     machine.prints(CREATE, &process(&machine, "w@1", "export ACTIVATED=2", command));
     let state = || {
         let listed = machine.prints(LIST, &run_dir(&machine));
@@ -76,8 +76,9 @@ fn a_process_lives_from_its_start_to_its_end_and_takes_all_with_it() {
     assert_eq!(state(), "w@1 created {\"a\":\"b c\"}");
     assert_eq!(machine.fails(CREATE, &process(&machine, "w@2", "", "set -- true")), "there is a w already\n");
 
-    machine.prints(START, &which(&machine, "w"));
-    assert_eq!(line_of(&machine, "seen"), format!("1 2 {}", machine.dir.path().canonicalize().unwrap().display()));
+    // the directory of a login goes with it
+    machine.prints(START, &format!("{}\nexport XDG_RUNTIME_DIR=/run/user/1", which(&machine, "w")));
+    assert_eq!(line_of(&machine, "seen"), format!("1 2 gone {}", machine.dir.path().canonicalize().unwrap().display()));
     let running = state();
     let labels: serde_json::Value = serde_json::from_str(running.strip_prefix("w@1 running ").unwrap()).unwrap();
     assert_eq!(labels["a"], "b c");
@@ -244,7 +245,7 @@ fn sshd_has_nothing_of_the_environment_of_ranks_and_its_sessions_have_all() {
     let of_sshd = fs::read_to_string(machine.path("of-sshd")).unwrap();
     let names = of_sshd.lines().map(|line| line.split_once('=').unwrap().0);
     // the shell of the stand-in sets the last ones
-    let known = ["PATH", "HOME", "HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN", "PWD", "OLDPWD", "SHLVL", "_"];
+    let known = ["PATH", "HOME", "TERM", "HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN", "PWD", "OLDPWD", "SHLVL", "_"];
     let others: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
     assert!(others.is_empty(), "{others:?}");
     let session = Command::new("sh")

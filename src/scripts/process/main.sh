@@ -7,8 +7,9 @@ IFS= read -r hvdctl_stat </proc/$$/stat
 set -- ${hvdctl_stat##*) }
 printf '%s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" >"$HVDCTL_PLACE/pid.new" &&
   mv "$HVDCTL_PLACE/pid.new" "$HVDCTL_PLACE/pid" || exit
-# of the login that started it, which ends
-unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK SSH_ORIGINAL_COMMAND
+# of the login that started it, which ends, and with it its directory in /run/user
+unset SSH_CLIENT SSH_CONNECTION SSH_TTY SSH_AUTH_SOCK SSH_ORIGINAL_COMMAND XDG_RUNTIME_DIR XDG_SESSION_ID XDG_SESSION_TYPE \
+  XDG_SESSION_CLASS DBUS_SESSION_BUS_ADDRESS
 # shellcheck source=/dev/null
 . "$HVDCTL_PLACE/environment.given"
 read -r HVDCTL_PROCESS <"$HVDCTL_PLACE/id"

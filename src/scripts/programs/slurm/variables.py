@@ -26,7 +26,8 @@ OF_JOB = re.compile("SLURM_(JOB.*|CONF|CLUSTER_NAME|CPU_BIND)$")  # variables th
 TOKEN = "SLURM_JWT"
 OF_SHELL = {"PWD", "OLDPWD", "SHLVL", "_", "BASHOPTS", "SHELLOPTS", "BASH_EXECUTION_STRING"}
 # those of a login that has ended by the time when ranks run (process/main.sh)
-OF_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND"}
+OF_LOGIN = {"SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK", "SSH_ORIGINAL_COMMAND", "XDG_RUNTIME_DIR",
+            "XDG_SESSION_ID", "XDG_SESSION_TYPE", "XDG_SESSION_CLASS", "DBUS_SESSION_BUS_ADDRESS"}
 # a batch script may begin without the environment of the login (--export=NONE); no program does without these
 ALWAYS = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG"}
 # the last program of `activate` on a node (process/begin.sh is that of the first one)
