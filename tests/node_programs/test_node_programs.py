@@ -765,7 +765,7 @@ class SharedMemory(unittest.TestCase):
         return sorted(os.listdir(self.top))
 
     def test_what_no_process_uses_is_removed(self):
-        for name in ("sem.mp-a1", "nccl-x8Zq1", "torch_123_456_0", "psm_0a1b2c3d", "cuda.shm.0.1a.1"):
+        for name in ("sem.mp-a1", "nccl-x8Zq1", "torch_123_456_0", "psm_0a1b2c3d", "cuda.shm.0.1a.1", "000000_locals"):
             self.write(name)
         self.assertEqual(shared_memory.remove(self.top), (5, 5 * 4096))
         self.assertEqual(self.left(), [])
