@@ -95,7 +95,11 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         true => (variables(&parts.name, shape, &first)?, command.collect()),
         false => {
             let index = EnvVar::from("NODE_RANK", ValueFrom::FieldRef { field_path: INDEX });
-            (vec![index], torchrun(shape, &first).into_iter().chain(command).collect())
+            // of agents of PyTorch 2.12 and later; those before kill ranks 30 s after SIGTERM
+            let name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+            let time = EnvVar::of(name, request.inventory.cluster.stop_grace.as_secs().to_string());
+            let own = [index].into_iter().chain((!request.variables.contains_key(name)).then_some(time)).collect();
+            (own, torchrun(shape, &first).into_iter().chain(command).collect())
         }
     };
     let container =

@@ -268,7 +268,12 @@ fn launch(request: &ExportRequest<'_>) -> Result<String, Error> {
                  --bind-to none -x PYTHONUNBUFFERED{passed} {command}\n}}\n"
             )
         }
-        LauncherName::Torchrun => format!("{nodes}{}", start(TORCHRUN, &command)),
+        LauncherName::Torchrun => {
+            let seconds = request.inventory.cluster.stop_grace.as_secs();
+            // as in a JobSet (jobset.rs)
+            let name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+            format!("{nodes}export {name}=${{{name}:-{seconds}}}\n{}", start(TORCHRUN, &command))
+        }
         LauncherName::Env => format!("{nodes}{}", start(ENV, &command)),
         LauncherName::Horovodrun => {
             let controller = if request.controller() == Controller::Mpi { "--mpi" } else { "--gloo" };

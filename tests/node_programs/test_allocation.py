@@ -11,7 +11,7 @@ import unittest.mock
 
 sys.dont_write_bytecode = True
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "programs")
-sys.path[:0] = [PROGRAMS, os.path.join(PROGRAMS, "slurm")]
+sys.path[:0] = [os.path.join(PROGRAMS, "environment"), PROGRAMS, os.path.join(PROGRAMS, "slurm")]
 import allocation  # noqa: E402
 import here  # noqa: E402
 import processes  # noqa: E402

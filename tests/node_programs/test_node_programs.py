@@ -767,7 +767,7 @@ class SharedMemory(unittest.TestCase):
     def test_what_no_process_uses_is_removed(self):
         for name in ("sem.mp-a1", "nccl-x8Zq1", "torch_123_456_0", "psm_0a1b2c3d", "cuda.shm.0.1a.1", "000000_locals"):
             self.write(name)
-        self.assertEqual(shared_memory.remove(self.top), (5, 5 * 4096))
+        self.assertEqual(shared_memory.remove(self.top), (6, 6 * 4096))
         self.assertEqual(self.left(), [])
 
     def test_what_may_be_of_others_stays(self):
@@ -1431,8 +1431,8 @@ class Isolated(unittest.TestCase):
 
     def test_the_environment_of_ranks_is_restored(self):
         with open(os.path.join(JOB, "shows.py"), "w") as file:
-            file.write("import os, sys; sys.path.insert(0, %r); import environment; print(sorted(os.environ.items()), "
-                       "sys.flags.isolated, sys.flags.utf8_mode)" % JOB)
+            file.write("import os, sys; sys.path.insert(0, %r); import environment; environment.take_back(); "
+                       "print(sorted(os.environ.items()), sys.flags.isolated, sys.flags.utf8_mode)" % JOB)
         self.addCleanup(os.remove, os.path.join(JOB, "shows.py"))
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
         for env in ({}, {"OPENSSL_CONF": "it's $x\n`y`", "GCONV_PATH": ""}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"},

@@ -15,7 +15,8 @@ import unittest.mock
 
 sys.dont_write_bytecode = True
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts")
-sys.path[:0] = [os.path.join(SCRIPTS, *parts) for parts in (["slurm", "nodes"], ["programs", "slurm"], ["programs"])]
+PARTS = ["slurm", "nodes"], ["programs", "slurm"], ["programs", "environment"], ["programs"]
+sys.path[:0] = [os.path.join(SCRIPTS, *parts) for parts in PARTS]
 import agent  # noqa: E402
 import engine as node_engine  # noqa: E402
 import faults  # noqa: E402

@@ -245,7 +245,8 @@ fn sshd_has_nothing_of_the_environment_of_ranks_and_its_sessions_have_all() {
     let of_sshd = fs::read_to_string(machine.path("of-sshd")).unwrap();
     let names = of_sshd.lines().map(|line| line.split_once('=').unwrap().0);
     // the shell of the stand-in sets the last ones
-    let known = ["PATH", "HOME", "TERM", "HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN", "PWD", "OLDPWD", "SHLVL", "_"];
+    let known =
+        ["PATH", "HOME", "TERM", "HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN", "PWD", "OLDPWD", "SHLVL", "_"];
     let others: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
     assert!(others.is_empty(), "{others:?}");
     let session = Command::new("sh")

@@ -4,7 +4,9 @@ nodes that Slurm has allocated share that, and each but the first has its own re
 import os
 import time
 
-import environment  # noqa: F401
+import environment
+
+environment.take_back()
 
 PROGRAMS = os.path.dirname(os.path.abspath(__file__))
 JOB = os.path.basename(PROGRAMS)

@@ -22,6 +22,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
@@ -188,12 +189,21 @@ def states(since=0):
 
 def step(command):
     """Runs a command line and returns its exit code. At SIGTERM it requests the end of the ranks and waits for it: the
-    command may have ended before, as some launchers do."""
+    command may have ended before, as some launchers do, or a rank may be starting just now."""
     requests = []
 
+    def ask():
+        asked = set()
+        while True:
+            new = set(supervisors()) - asked
+            send(signal.SIGTERM, new)
+            asked |= new
+            time.sleep(0.05)
+
     def request(_number, _frame):
+        if not requests:
+            threading.Thread(target=ask, daemon=True).start()
         requests.append(True)
-        send(signal.SIGTERM, supervisors())
 
     signal.signal(signal.SIGTERM, request)
     code = subprocess.call(["sh", "-c", command])

@@ -9,9 +9,11 @@ from here import JOB
 
 TOP = "/dev/shm"
 # what libraries create there: semaphores, NCCL, PyTorch, Python's multiprocessing, PSM, UCX, CUDA, Open MPI, MPICH,
-# Intel MPI, libfabric and MosaicML's streaming. What has another name may be a program's own, for example data for the next job
+# Intel MPI, libfabric and MosaicML's streaming. What has another name may be a program's own, for example data for the
+# next job
 NAMES = re.compile(r"sem\.|nccl-|torch_\d|psm_[0-9a-f]|psm[23]?_shm|pym-\d|ucx_|cuda\.shm\.|vader_segment\.|"
-                   r"sm_segment\.|mpich_shar|Intel_MPI|fi_shm|ofi_shm|\d{6}_[a-z]|__KMP_REGISTERED_LIB_")
+                   r"sm_segment\.|mpich_shar|Intel_MPI|fi_shm|ofi_shm|__KMP_REGISTERED_LIB_|"
+                   r"\d{6}_(locals|barrier|next_epoch|cache_usage|shard_|resume|epoch_)")
 
 
 class NotKnown(Exception):

@@ -13,11 +13,13 @@ import glob  # noqa: E402
 import importlib.util  # noqa: E402
 import platform  # noqa: E402
 import re  # noqa: E402
-import shutil  # noqa: E402, F401 # the programs of launchers use it
+import shutil  # noqa: E402
 import socket  # noqa: E402
-import subprocess  # noqa: E402, F401
+import subprocess  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
+
+FOR_LAUNCHERS = shutil, subprocess  # the programs of launchers use them
 
 try:
     from importlib.metadata import version

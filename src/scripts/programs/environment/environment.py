@@ -15,5 +15,7 @@ def restore(env, begun):
         env[name[len(ASIDE):]] = env.pop(name)
 
 
-with open("/proc/self/environ", "rb") as file:
-    restore(os.environ, file.read().split(b"\0"))
+def take_back():
+    """Restores that of this process, once."""
+    with open("/proc/self/environ", "rb") as file:
+        restore(os.environ, file.read().split(b"\0"))

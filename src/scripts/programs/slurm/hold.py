@@ -1,6 +1,5 @@
 """The hold of a scheduler on the nodes of a job, as the job supervisor asks for it: of a site's Slurm, which may not
 answer, or of the cluster's queue, whose agent writes the end of an allocation to the file `deallocated`."""
-import threading
 import time
 
 import allocation

@@ -34,7 +34,8 @@ set_aside_unless_needed srun --version
 # on the node: $1: this directory, $2: the node, $3: the command. Slurm may send SIGTERM to the first process of a step alone, and ends the
 # rest with it: reap.py passes it on to the ranks, and waits for what the command has started
 # shellcheck disable=SC2016 # expanded on the node
-hvdctl_step='trap "" USR1 USR2
+hvdctl_step=$hvdctl_give_back'
+trap "" USR1 USR2
 export HVDCTL_NODE="$2"
 [ "$3" != true ] || exit 0
 exec sh "$1/hvdctl-python" "$1/reap.py" step "$3"'

@@ -228,7 +228,8 @@ class Program:
         supervisor whatever happens to that."""
         os.sched_setaffinity(0, cpus)
         os.setpgid(0, 0)
-        for number in reap.PASSED:
+        # what has started this may have ignored some of them, as shells do for what runs in their background
+        for number in reap.PASSED | {signal.SIGINT, signal.SIGQUIT}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS | reap.PASSED)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
