@@ -145,7 +145,8 @@ class Commands(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "has not started a program on c within 0.5 s; .*start_timeout_s"):
             self.start("exec 2>&-\n" + script % 20, 0.5)
         # srun of 22.05, whose node still runs a prolog
-        again = "[ -e %s/tried ] && exec echo 'hvdctl-address b 10.0.0.1 10.0.0.1\nhvdctl-address c 10.0.0.2 10.0.0.1'; : >%s/tried\n"
+        lines = "hvdctl-address b 10.0.0.1 10.0.0.1\nhvdctl-address c 10.0.0.2 10.0.0.1"
+        again = "[ -e %s/tried ] && exec echo '" + lines + "'; : >%s/tried\n"
         gives_up = "echo 'srun: error: Task launch failed on node c: Socket timed out on send/recv operation'; exit 1\n"
         with unittest.mock.patch.object(allocation, "PAUSE", 0):
             self.assertEqual(self.start(again % (self.state, self.state) + gives_up, 30)["c"], "10.0.0.2")

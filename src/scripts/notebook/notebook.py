@@ -1,13 +1,18 @@
 """JupyterLab in a job, and the programs that its cells start on all nodes of the job. The first argument says which:
 
-serve             Every rank of the job. Rank 0 starts JupyterLab and reports in a line of JSON that it answers; the
-others wait for its end. page              Gives JupyterLab the token that is a line of standard input, in place of any
-earlier one, and lets hvdctl connect to it. forward PORT      Lets hvdctl connect to a port of the node. launch
-PROGRAM…          A cell runs this ($HVDCTL_LAUNCH): starts PROGRAM as every rank of a launch, on all slots of the job. guard MARK        Ends what is left of a launch on all nodes when `launch`
-ends without success, however it ends. rank MARK PROGRAM…  The launcher starts this as each of these ranks: PROGRAM with
-the environment that the job has on this node. receive           Unpacks files of the project that have changed on the
-first node, from standard input. end MARK          Ends what is left of a launch on this node. over              Lets
-the ranks that wait end.
+- `serve`: every rank of the job. Rank 0 starts JupyterLab and reports in a line of JSON that it answers; the others
+  wait for its end.
+- `page`: gives JupyterLab the token that is a line of standard input, in place of any earlier one, and lets hvdctl
+  connect to it.
+- `forward PORT`: lets hvdctl connect to a port of the node.
+- `launch PROGRAM…`: a cell runs this ($HVDCTL_LAUNCH). It starts PROGRAM as every rank of a launch, on all slots of the
+  job.
+- `guard MARK`: ends what is left of a launch on all nodes when `launch` ends without success, however it ends.
+- `rank MARK PROGRAM…`: the launcher starts this as each of these ranks, PROGRAM with the environment that the job has
+  on this node.
+- `receive`: unpacks files of the project that have changed on the first node, from standard input.
+- `end MARK`: ends what is left of a launch on this node.
+- `over`: lets the ranks that wait end.
 
 In its directory, notebook.json describes the nodes and the launcher (start/by_hand.rs)."""
 import contextlib
@@ -493,8 +498,8 @@ def main():
     if what == "over":
         files.write(OVER, "")
         return 0
-    return {"serve": serve, "page": page, "forward": lambda: forward(int(rest[0])), "launch": lambda: launch(rest), "rank": lambda: rank(rest[0], rest[1:]),
-            "receive": receive, "guard": lambda: guard(rest[0]), "end": lambda: end(rest[0])}[what]()
+    return {"serve": serve, "page": page, "forward": lambda: forward(int(rest[0])), "launch": lambda: launch(rest),
+            "rank": lambda: rank(rest[0], rest[1:]), "receive": receive, "guard": lambda: guard(rest[0]), "end": lambda: end(rest[0])}[what]()
 
 
 if __name__ == "__main__":

@@ -90,7 +90,8 @@ class JobSupervisor:
         limits = job_state.Elastic(elastic["min_ranks"], elastic["timeout"]) if elastic else None
         self.limits = job_state.Limits(launch["grace"], reap.AFTER_FAILURE, launch["restarts"], limits)
         self.changes = []  # of its nodes so far
-        self.relay = relay.Relay(launch["node"], lambda: self.roster.assigned, self.nodes, self.children, self.hold.notice)
+        self.relay = relay.Relay(launch["node"], lambda: self.roster.assigned, self.nodes, self.children,
+                                 self.hold.notice)
         self.warning = launch.get("warning")  # the signal that is still to come before the end
 
     def write_names(self):

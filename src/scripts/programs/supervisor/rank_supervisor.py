@@ -641,8 +641,8 @@ def report(message):
 
 def be_shim(answers, alive):
     """Waits for the rank's end and passes it on to the launcher; does not return. Slurm ends a step when the process
-    has ended that it has started, which may be this one: at its SIGTERM this lets the supervisor end the rank, for which
-    `alive` is closed, and goes on waiting."""
+    has ended that it has started, which may be this one: at its SIGTERM this lets the supervisor end the rank, for
+    which `alive` is closed, and goes on waiting."""
     if "SLURMD_NODENAME" in os.environ:
         signal.signal(signal.SIGTERM, lambda _number, _frame: os.dup2(answers, alive))
     # no answer: the supervisor was killed

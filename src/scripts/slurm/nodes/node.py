@@ -24,8 +24,8 @@ FRESH = 300  # seconds in which a job that hvdctl prepares without Slurm gets it
 WITHOUT_RANKS = 5  # seconds after which a worker without ranks ends with its allocation
 PATIENCE = 300  # seconds in which an epilog tries again what has failed
 MARK = "hvdctl: "  # begins the reasons of nodes that this program has drained
-# with which Slurm itself drains a node for good: when a hook has failed, as while the engine did not answer, or when slurmctld was killed
-# before it had written that a job had begun, which it then starts a second time
+# with which Slurm itself drains a node for good: when a hook has failed, as while the engine did not answer, or when
+# slurmctld was killed before it had written that a job had begun, which it then starts a second time
 OF_SLURM = ("Prolog error", "Epilog error", "Kill task failed", "Duplicate jobid", "batch job complete failure")
 SOCKET = "agent.sock"
 QUESTION = 4096  # bytes of the longest one
