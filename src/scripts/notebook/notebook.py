@@ -499,7 +499,8 @@ def main():
         files.write(OVER, "")
         return 0
     return {"serve": serve, "page": page, "forward": lambda: forward(int(rest[0])), "launch": lambda: launch(rest),
-            "rank": lambda: rank(rest[0], rest[1:]), "receive": receive, "guard": lambda: guard(rest[0]), "end": lambda: end(rest[0])}[what]()
+            "rank": lambda: rank(rest[0], rest[1:]), "receive": receive, "guard": lambda: guard(rest[0]),
+            "end": lambda: end(rest[0])}[what]()
 
 
 if __name__ == "__main__":
