@@ -32,7 +32,8 @@ fn a_worker_runs_on_every_node_as_the_contract_names_it() {
         node_sh(node, "docker exec hworker touch /root/.ssh/x", &[]).code(1).complains(&["Read-only file system"]);
         assert_eq!(banner(node, 12345), "SSH-2.0-");
         // it is the container's own sshd that listens there, which its main process has started
-        let listening = on(node, "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | cut -d= -f2 | xargs ps -o ppid= -p");
+        let listening =
+            on(node, "ss -Hltnp 'sport = :12345' | grep -o 'pid=[0-9]*' | cut -d= -f2 | xargs ps -o ppid= -p");
         assert_eq!(listening.trim(), worker["State"]["Pid"].to_string());
     }
     // from worker to worker with only the pinned keys, as the launcher does

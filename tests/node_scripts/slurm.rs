@@ -450,7 +450,9 @@ fn what_ends_ranks_does_not_wait_for_the_gpus_that_they_have() {
 
 #[test]
 fn a_step_has_the_libraries_of_ranks_and_srun_has_them_only_if_it_needs_them() {
-    let machine = Machine::new(&[("job/addresses", "10.0.0.1 a \n10.0.0.2 b \n")]);
+    // in place of reap.py, which runs the command
+    let step = ("job/hvdctl-python", "[ \"${1##*/} $2\" = 'reap.py step' ] && exec sh -c \"$3\"");
+    let machine = Machine::new(&[("job/addresses", "10.0.0.1 a \n10.0.0.2 b \n"), step]);
     fs::write(machine.path("job/ssh"), REMOTE_SHELL_OF_SLURM.2).unwrap();
     let path = format!("{}:{}", machine.path("tools").display(), std::env::var("PATH").unwrap());
     let starts = "echo \"srun has ${LD_LIBRARY_PATH-none}\"; while [ \"$1\" != sh ]; do shift; done; exec \"$@\"";
