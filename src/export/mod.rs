@@ -79,7 +79,7 @@ pub struct PodRequest {
     pub resources: Vec<GivenResource>,
     /// The taints that all pods tolerate.
     pub tolerations: Vec<Toleration>,
-    /// What is merged into the document, in this order.
+    /// The patches that are merged into the document, in this order.
     pub patches: Vec<PodPatch>,
 }
 

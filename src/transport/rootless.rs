@@ -1,4 +1,4 @@
-//! What a login without root has for a Podman of its own: subordinate ids, and limits that it cannot raise.
+//! The means of a login without root for a Podman of its own: subordinate ids, and limits that it cannot raise.
 
 use crate::text::packages::Distribution;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const LIMITS: &[(&str, &str)] = &[
 pub struct RootlessPodman {
     /// Hard limits of its service by name; `u64::MAX` is none. Empty if they cannot be read.
     pub limits: BTreeMap<String, u64>,
-    /// What is missing for its subordinate ids: `subuid`, `subgid`, `newuidmap`, `newgidmap`, or `migrate` for a service
+    /// The parts that its subordinate ids lack: `subuid`, `subgid`, `newuidmap`, `newgidmap`, or `migrate` for a service
     /// that began without them.
     lacking: Vec<String>,
 }

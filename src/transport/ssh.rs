@@ -116,7 +116,7 @@ pub struct Control {
 struct LoginCounts {
     /// By node.
     nodes: BTreeMap<String, u32>,
-    /// Those over jump hosts.
+    /// Logins over jump hosts.
     over_jump_hosts: u32,
 }
 

@@ -737,7 +737,7 @@ class WorkerInit(unittest.TestCase):
 
 
 class SharedMemory(unittest.TestCase):
-    """What ranks have left in /dev/shm."""
+    """Files that ranks have left in /dev/shm."""
 
     def setUp(self):
         self.top = tempfile.mkdtemp(dir="/dev/shm")
@@ -1664,7 +1664,7 @@ class Hangs(unittest.TestCase):
 
 
 class Launchers(unittest.TestCase):
-    """What has gone of the processes above a rank."""
+    """The loss of processes above a rank."""
 
     def watch(self, names):
         """A watch on a rank below these processes, by name; process 1 comes last."""
@@ -1680,7 +1680,7 @@ class Launchers(unittest.TestCase):
         return rank_supervisor.LauncherWatch(10, read, ["orted"])
 
     def gone(self, watch, count):
-        """What is lost when only so many processes are left above the rank, and process 1."""
+        """Returns what is lost when only so many processes are left above the rank, and process 1."""
         self.ancestors = list(range(10, 10 + count)) + [1]
         return watch.has_lost_worker(), watch.has_lost_session(), watch.lost
 

@@ -293,7 +293,7 @@ pub struct Cluster {
     /// The second node, whose main process is an sshd. Before `dir`: it ends before its files go.
     pub worker: Node,
     dir: TempDir,
-    /// What the environment of ranks has besides, on both nodes.
+    /// Further variables of the environment of ranks, on both nodes.
     pub variables: Vec<(String, String)>,
 }
 

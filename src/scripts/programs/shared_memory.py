@@ -80,7 +80,7 @@ def in_use():
 
 
 def is_of_other_job(pid):
-    """Whether a process belongs to another job, which may open a file again that it has closed."""
+    """Returns whether a process belongs to another job, which may open a file again that it has closed."""
     given = processes.environment(pid)
     return any(one.startswith(b"HVDCTL_JOB=") and one != b"HVDCTL_JOB=" + JOB.encode() for one in given)
 

@@ -36,7 +36,7 @@ struct Platform {
     /// A line in place of `cluster` that asks for what the machines lack, and what the error says.
     absent: (&'static str, &'static str),
     launchers: &'static [Launcher],
-    /// Whether the machines have what the examples need to train.
+    /// True if the machines have what the examples need to train.
     trains: bool,
 }
 

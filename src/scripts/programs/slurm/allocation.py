@@ -203,10 +203,10 @@ def addresses(nodes, env, limit):
 
 
 def printed(output):
-    """What this program has found on nodes, by their names, in what it has printed there, and its lines."""
+    """Reads what this program has printed on nodes: the addresses that it found, by their names, and its lines."""
     lines = output.decode(errors="replace").splitlines()
-    told = [line.split()[1:] for line in lines if line.startswith("hvdctl-address ")]
-    return {node: (own, first) for node, own, first in told}, lines
+    found = [line.split()[1:] for line in lines if line.startswith("hvdctl-address ")]
+    return {node: (own, first) for node, own, first in found}, lines
 
 
 def configuration():

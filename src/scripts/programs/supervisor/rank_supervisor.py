@@ -328,7 +328,7 @@ class LauncherWatch:
 
     @staticmethod
     def up_to_session(ancestors):
-        """Those of the processes that belong to the session of sshd, the last of which is that sshd; all where there is
+        """Returns the processes that belong to the session of sshd, the last of which is that sshd; all where there is
         none."""
         for count, pid in enumerate(ancestors or [], 1):
             if processes.name(pid).startswith(b"sshd"):
@@ -336,12 +336,12 @@ class LauncherWatch:
         return ancestors
 
     def has_lost_worker(self):
-        """Whether the worker has ended, but not the session."""
+        """Returns whether the worker has ended and the session has not."""
         now = processes.ancestors(self.shim) if self.ancestors else None
         return now not in (self.ancestors, None) and now[:len(self.session)] == self.session
 
     def has_lost_session(self):
-        """Whether the shim has other ancestors in its session than at the start."""
+        """Returns whether the shim has other ancestors in its session than at the start."""
         now = processes.ancestors(self.shim) if self.ancestors else None
         if now is None or now[:len(self.session)] == self.session:
             return False
