@@ -39,7 +39,7 @@ pub struct PodPatch {
 /// Reads the patches of a file, one for each of its documents.
 ///
 /// # Errors
-/// An error for a text that is no patch: no YAML, or other fields than those of a template of pods.
+/// A text that is no patch: no YAML, or other fields than those of a template of pods.
 pub fn read_patches(file: &str, text: &str) -> Result<Vec<PodPatch>, Error> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let documents: Vec<YamlValue> = serde_saphyr::from_multiple_with_options(text, options)

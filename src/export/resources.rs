@@ -53,7 +53,7 @@ impl GivenResource {
     /// Parses `NAME=N`.
     ///
     /// # Errors
-    /// An error for a name or number that Kubernetes does not take as a resource.
+    /// A name or number that Kubernetes does not take as a resource.
     pub fn parse(text: &str) -> Result<GivenResource, String> {
         const SHAPE: &str = "expected NAME=N, for example amd.com/gpu=4";
         let (name, quantity) = text.split_once('=').ok_or(SHAPE)?;
@@ -114,7 +114,7 @@ impl Toleration {
     /// Parses `KEY[=VALUE][:EFFECT]`, as `kubectl taint` has it.
     ///
     /// # Errors
-    /// An error for a text that Kubernetes does not take as a taint.
+    /// A text that Kubernetes does not take as a taint.
     pub fn parse(text: &str) -> Result<Toleration, String> {
         const SHAPE: &str = "expected KEY[=VALUE][:EFFECT], as `kubectl describe node` shows a taint";
         let (taint, effect) = match text.rsplit_once(':') {
