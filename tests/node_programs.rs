@@ -15,6 +15,7 @@ const STATE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_progr
 const IN_PLACE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_in_place.py");
 const ALLOCATION_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_allocation.py");
 const ENDINGS_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_endings.py");
+const STACK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_stacks.py");
 const QUEUE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_queue.py");
 const EXAMPLE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_examples.py");
 /// Ranks that are processes, for the oldest and the newest interpreter.
@@ -133,7 +134,7 @@ fn node_programs_decide_the_same_with_every_python() {
     let ends: BTreeSet<&String> =
         interpreters.keys().min_by_key(minor).into_iter().chain(interpreters.keys().max_by_key(minor)).collect();
     let of_ranks = ends.into_iter().map(|version| (RANK_TESTS, version, &interpreters[version]));
-    let of_all = [TESTS, STATE_TESTS, IN_PLACE_TESTS, ALLOCATION_TESTS, ENDINGS_TESTS, QUEUE_TESTS, EXAMPLE_TESTS];
+    let of_all = [TESTS, STATE_TESTS, IN_PLACE_TESTS, ALLOCATION_TESTS, ENDINGS_TESTS, QUEUE_TESTS, STACK_TESTS, EXAMPLE_TESTS];
     let of_all =
         of_all.iter().flat_map(|tests| interpreters.iter().map(move |(version, name)| (*tests, version, name)));
     let all = Mutex::new(of_all.chain(of_ranks));

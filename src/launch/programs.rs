@@ -30,7 +30,7 @@ pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
     (0o755, REMOTE_SHELL, concat!("#!/bin/sh\n", environment_script!("programs/slurm/srun.sh")));
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 20] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 21] = [
     (0o644, PYTHON, environment_script!("programs/environment/python.sh")),
     (0o644, "environment.py", include_str!("../scripts/programs/environment/environment.py")),
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
@@ -43,6 +43,7 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 20] = [
     (0o644, "activity.py", include_str!("../scripts/programs/supervisor/activity.py")),
     (0o644, "peers.py", include_str!("../scripts/programs/supervisor/peers.py")),
     (0o644, "samples.py", include_str!("../scripts/programs/supervisor/samples.py")),
+    (0o644, "stacks.py", include_str!("../scripts/programs/supervisor/stacks.py")),
     (0o644, "starting.py", include_str!("../scripts/programs/supervisor/starting.py")),
     (0o644, "waiting.py", include_str!("../scripts/programs/supervisor/waiting.py")),
     (0o644, "reap.py", include_str!("../scripts/programs/reap.py")),

@@ -16,13 +16,14 @@ def create(name):
     return open(os.open(os.path.join(HERE, name + ".new"), os.O_WRONLY | os.O_CREAT, 0o600), "wb")
 
 
-def write(name, text):
-    """Writes a whole file or none, even if the power goes."""
+def write(name, text, is_lasting=True):
+    """Writes a whole file or none; if it is lasting, even if the power goes, which may take a disk a while."""
     with create(name) as file:
         file.write(text.encode())
         file.truncate()
         file.flush()
-        os.fsync(file.fileno())
+        if is_lasting:
+            os.fsync(file.fileno())
     path = os.path.join(HERE, name)
     os.rename(path + ".new", path)
 

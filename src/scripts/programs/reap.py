@@ -1,6 +1,6 @@
 """Ends what is left of a job in this container, and prints as JSON how its ranks on this node ended. Arguments: the
-grace period in seconds, and `again` if the job is to be restarted. The job supervisor calls it in hmaster and over the
-workers' sshd.
+grace period in seconds, `again` if the job is to be restarted, and `failed` if a rank has failed: the stacks of the
+others are recorded then. The job supervisor calls it in hmaster and over the workers' sshd.
 
 A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor
 passes SIGTERM on to its program, waits the grace period for it (a last checkpoint), and records how it ended.
@@ -47,6 +47,7 @@ STOPPING_MARK = os.path.join(os.environ.get("HVDCTL_PLACE", "/run/hvdctl"), "sto
 AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
 READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
 OUTSIDE = "outside"  # asks for the files outside the mounts
+WANTED = "stack.wanted"  # a request for the stacks of this node's ranks (stacks.py)
 DRAINED = 3  # exit code of `ready` on a drained node
 MOST_TENSORS = 1000  # characters of their names
 IDLE = (None, "blocked", "kernel", "waiting")  # what a rank without progress does (activity.py)
@@ -95,9 +96,13 @@ def gone(seconds, left):
     return True
 
 
-def ranks(grace):
-    """Ends the ranks' programs, and with them their supervisors."""
+def ranks(grace, failed=False):
+    """Ends the ranks' programs, and with them their supervisors. `failed`: whether a rank has failed."""
     asked = set()
+    if failed and grace > 0:
+        # without it only the stacks are missing
+        with contextlib.suppress(OSError):
+            files.write(WANTED, json.dumps({"number": "", "locals": False, "native": False, "failed": True}), False)
 
     def left():
         # a rank may be starting just now: its supervisor is asked as soon as it exists
@@ -130,9 +135,10 @@ def forget(again):
     """Removes what the next attempt must not find or, if there is none, what may be secret; no rank starts without it.
     A rank supervisor that was killed has left that its rank was idle (waiting.py)."""
     removed = ("world.json", "states") if again else ("world.json", "env.json", "inherited.json", "inherited.json.new",
-                                                      "first.json", "own.json", "process.json", "notebook_rank.json")
+                                                      "first.json", "own.json", "process.json", "notebook_rank.json",
+                                                      "py-spy")
     for file in os.listdir(HERE) if os.path.isdir(HERE) else []:
-        if file in removed or file.startswith("idle."):
+        if file in removed or file.startswith(("idle.", "stack.")):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(HERE, file))
 
@@ -261,8 +267,8 @@ def main():
         print(started(), flush=True)
         return 0
     grace = int(sys.argv[1])
-    ranks(grace)
-    reported, again = states(), sys.argv[2:] == ["again"]
+    ranks(grace, "failed" in sys.argv[2:])
+    reported, again = states(), "again" in sys.argv[2:]
     if not again:
         forget(again)
     # limits the wait for a job supervisor whose machine is gone, or that was killed

@@ -473,12 +473,14 @@ class JobSupervisor:
         """Starts a thread per node that ends its ranks. Returns the event that lets the nodes end the rest, and for
         each the event that says that its ranks have ended, and its thread."""
         everywhere = threading.Event()
+        failed = bool(self.attempt.failed or self.attempt.launcher.code)
 
         def here(ended):
-            reap.ranks(grace)
+            reap.ranks(grace, failed)
             ended.set()
 
-        elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere)
+        elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere,
+                                      failed=failed)
         # nodes that had left before this attempt are waited for only at the end of the job
         reached = [worker for worker in self.launch["workers"] if not again or worker in self.roster.assigned]
         work = [functools.partial(elsewhere, worker) for worker in reached] + [here]

@@ -35,6 +35,7 @@ import processes  # noqa: E402
 import rank_state  # noqa: E402
 import reap  # noqa: E402
 import samples  # noqa: E402
+import stacks  # noqa: E402
 import starting  # noqa: E402
 import variables  # noqa: E402
 import waiting  # noqa: E402
@@ -48,7 +49,7 @@ TERMINAL = {"TERM": "dumb", "PAGER": "cat"}
 SEEN = 5  # seconds for which a signal for the program stays pending here
 WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count,
          "waits": files.is_flag}
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl(2)
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_SET_PTRACER = 1, 15, 36, 0x59616D61  # prctl(2)
 
 
 def prctl(option, value):
@@ -233,6 +234,8 @@ class Program:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS | reap.PASSED)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # what the supervisor starts may read its stacks (stacks.py)
+        prctl(PR_SET_PTRACER, os.getppid())
 
     def has_ended(self):
         """Returns whether it has ended. Leaves its exit code to `Popen`, which a signal handler may interrupt just
@@ -376,6 +379,7 @@ class Supervisor:
         self.isolation = peers.Isolation(isolated_after) if isolated_after else None
         local_rank = first_number(launcher["local_rank"], os.environ)
         self.world = World(local_rank)
+        self.stacks = None
         every = job.get("sample")  # records of earlier builds do not have it
         self.samples = samples.Samples(log, every, job["interface"], local_rank, self.children.start) if every else None
 
@@ -435,6 +439,7 @@ class Supervisor:
             self.state = rank_state.Ended(code, False, None)
             return False
         self.log.state(b"s", b"")
+        self.stacks = stacks.Stacks(self.log, path, self.children.start)
         reports = HangReports(self.log, self.launcher)
         lines_of = frames.Lines if self.job.get("log_progress") else frames.LastStates
         for stream, lines in ((self.program.stdout, lines_of(self.log, b"o")),
@@ -469,6 +474,8 @@ class Supervisor:
                 self.request_end()
             for lines in self.streams.values():
                 lines.idle()
+            if self.is_state(rank_state.Running):
+                self.stacks.follow(self.program.pid, self.idle_for())
             if is_due:
                 self.next_sample = time.monotonic() + 1
                 self.sample()
@@ -494,6 +501,12 @@ class Supervisor:
 
     def report_idle(self, seconds):
         self.log.state(b"i", b"%d %s" % (seconds, self.activity.does))
+        # its end follows
+        self.stacks.read_before_end(self.program.pid, seconds)
+
+    def idle_for(self):
+        """Returns for how many seconds the program has made no progress."""
+        return max(self.progress.stopped_for(time.monotonic()), self.progress.quiet[-1])
 
     def read(self, seconds):
         """Logs the program's output for at most this many seconds; returns after the first output, or when it has
@@ -519,8 +532,11 @@ class Supervisor:
             self.decide(rank_state.Exit(code))
 
     def request_end(self):
-        now = time.monotonic()
         exited = self.program.has_ended()
+        if self.is_state(rank_state.Running) and not exited:
+            self.stacks.read_before_end(self.program.pid, self.idle_for())
+            exited = self.program.has_ended()
+        now = time.monotonic()
         self.decide(rank_state.Request(now, exited, self.progress.stopped_for(now), max(self.progress.quiet)))
 
     def sample(self):
@@ -542,7 +558,8 @@ class Supervisor:
         now = time.monotonic()
         stopped, quiet = self.progress.stopped_for(now), self.progress.quiet[-1]
         self.decide(rank_state.Sample(now, self.program.has_ended(), stopped, quiet))
-        self.waiting.note(max(stopped, quiet), self.describe)
+        if self.waiting.note(max(stopped, quiet), self.describe):
+            self.stacks.begin(self.program.pid, max(stopped, quiet))
 
     def forget_signals(self):
         """Drops signals for the program that have come here, too, when no other process needs to see them any more

@@ -99,12 +99,13 @@ def of_blocked(thread):
     return "blocked in the kernel" + (" in " + kernel if kernel.strip("0") else "") + (" (%s)" % where if where else "")
 
 
-def describe(pid, does):
-    """What a program without progress does, in words. `does`: how `activity` classifies that."""
+def describe(pid, does, family=None):
+    """What a program without progress does, in words. `does`: how `activity` classifies that; `family`: the processes
+    that are considered, all of the program's by default."""
     if does == activity.WAITING:
         return "polling, as a rank that waits for others in a collective operation"
     try:
-        firsts = ["/proc/%d/task/%d" % (one, one) for one in activity.whole_family(pid)]
+        firsts = ["/proc/%d/task/%d" % (one, one) for one in family or activity.whole_family(pid)]
         others = [os.path.join(tasks, thread) for tasks in map(os.path.dirname, firsts) for thread in os.listdir(tasks)]
         states = {thread: fields(thread + "/stat")[0] for thread in firsts + others}
         stopped = next((STOPPED[states[thread]] for thread in firsts if states[thread] in STOPPED), None)
@@ -133,17 +134,19 @@ class Waiting:
         self.forget()  # an earlier attempt's that was killed
 
     def note(self, seconds, describe_it):
-        """Takes for how many seconds there has been no progress. A wait is over when these start anew: a program that
-        was stopped may only turn out to sleep."""
+        """Takes for how many seconds there has been no progress. Returns whether that is reported now. A wait is over
+        when these start anew: a program that was stopped may only turn out to sleep."""
         if self.since is None and 0 < self.limit <= seconds:
             self.since = time.monotonic() - seconds
             words = encoded(describe_it())
             self.log.state(b"q", b"%d %s" % (seconds, words))
             self.record(b"%d %s\n" % (time.time() - seconds, words))
-        elif self.since is not None and seconds < self.limit:
+            return True
+        if self.since is not None and seconds < self.limit:
             self.log.state(b"g", b"%d" % max(time.monotonic() - seconds - self.since, 0))
             self.since = None
             self.forget()
+        return False
 
     def record(self, line):
         # a full disk keeps it out of the lists of jobs; the log has it

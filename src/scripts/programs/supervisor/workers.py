@@ -149,13 +149,13 @@ class Workers:
             child = self.ssh(worker, [], command, subprocess.PIPE, subprocess.PIPE)
         return child
 
-    def reap(self, worker, grace, again, report, ended, everywhere):
+    def reap(self, worker, grace, again, report, ended, everywhere, failed=False):
         """Ends the job's ranks on another node, and what else is left of it there once they have ended `everywhere`.
-        Sets `ended` when the ranks have."""
+        Sets `ended` when the ranks have. `failed`: whether a rank has failed."""
         node = worker["node"]
         report.silent[node] = "no answer"
         try:
-            child = self.start_reaper(worker, str(grace), *["again"] * again)
+            child = self.start_reaper(worker, str(grace), *["again"] * again, *["failed"] * failed)
         except OSError:
             ended.set()
             return

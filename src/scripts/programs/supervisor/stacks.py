@@ -1,0 +1,233 @@
+"""Where the processes of a rank are: their stacks as py-spy reads them, and what the kernel shows of processes that it
+cannot read. The supervisor starts the rank, so it may read it where other processes of the login may not
+(/proc/sys/kernel/yama/ptrace_scope). A rank goes on while it is read, and is read only if somebody asks or if something
+is wrong: it makes no progress, or its end is requested because another rank has failed.
+
+`hvdctl stack` asks with the file WANTED in the job's directory (job/stack.sh). The answer is the file `stack.RANK`. All
+other readings become frames of the log (record/stack.rs)."""
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
+import activity  # noqa: E402
+import files  # noqa: E402
+import processes  # noqa: E402
+import waiting  # noqa: E402
+from reap import WANTED  # noqa: E402
+
+REQUEST = {"number": files.is_text, "locals": files.is_flag, "native": files.is_flag, "failed": files.is_flag}
+PY_SPY = "py-spy"  # in the job's directory if hvdctl has sent it
+PROCESSES, THREADS, FRAMES, LOCALS, LONGEST = 8, 16, 100, 20, 200  # the most of each; characters of a text
+MOST = 60 << 10  # bytes of an answer: a frame of the log takes no more
+SHORT, LONG = 1, 4  # seconds for a reading that delays an end, and for others
+AGAIN = 600  # seconds between two that become frames
+QUIET = 5  # seconds without progress after which a rank is read before it is asked for its end
+
+
+def short(text, most=LONGEST):
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))[:most]
+
+
+def py_spy(directory, path):
+    """The path of py-spy: that of the job, or else the environment's own."""
+    sent = os.path.join(directory, PY_SPY)
+    return sent if os.access(sent, os.X_OK) else shutil.which("py-spy", path=path)
+
+
+def frame(found, with_locals):
+    """A frame of py-spy's, shorter."""
+    short_one = {"name": short(found.get("name")), "file": short(found.get("filename")), "line": found.get("line") or 0}
+    if with_locals:
+        short_one["locals"] = [[short(one.get("name")), short(one.get("repr"), 80)]
+                               for one in (found.get("locals") or [])[:LOCALS]]
+    return short_one
+
+
+def threads(pid, text, with_locals):
+    """The threads that py-spy has found in a process, the first one in front. Raises ValueError if the text is not
+    py-spy's."""
+    try:
+        found = sorted(json.loads(text), key=lambda one: one.get("os_thread_id") != pid)
+        if not found:
+            raise ValueError
+        return [{"name": short(one.get("thread_name") or one.get("os_thread_id")), "active": bool(one.get("active")),
+                 "frames": [frame(each, with_locals) for each in one["frames"][:FRAMES]]} for one in found[:THREADS]]
+    except (AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(error)
+
+
+def kernel_stack(thread):
+    """Where a thread is in the kernel; only root may know."""
+    found = [line.split("] ")[-1].split("+")[0] for line in waiting.text_of(thread + "/stack").splitlines()]
+    return [{"name": short(name), "file": "", "line": 0} for name in found[:FRAMES]]
+
+
+def kernel_threads(pid):
+    """What the kernel shows of the threads of a process, the first one in front."""
+    found = []
+    with contextlib.suppress(OSError):
+        tasks = sorted(map(int, os.listdir("/proc/%d/task" % pid)), key=lambda task: (task != pid, task))
+        for task in tasks[:THREADS]:
+            thread = "/proc/%d/task/%d" % (pid, task)
+            with contextlib.suppress(OSError, IndexError):
+                condition = processes.fields(thread + "/stat")[0]
+                does = waiting.STOPPED.get(condition) or "running" if condition not in (b"S", b"D") else (
+                    waiting.of_blocked(thread) if condition == b"D" else waiting.of_thread(thread))
+                found.append({"name": short(waiting.text_of(thread + "/comm")), "active": condition == b"R",
+                              "does": short(does), "frames": kernel_stack(thread)})
+    return found
+
+
+def reason(text):
+    """What py-spy says of a failure, in one line."""
+    lines = [line.strip() for line in text.decode(errors="replace").split("Stack backtrace")[0].splitlines()]
+    lines = [line for line in lines if line and line != "Caused by:"]
+    return short(": ".join(dict.fromkeys([line.split("Error: ")[-1] for line in lines[:1]] + lines[-1:])
+                           ) if len(lines) > 1 else "".join(lines[:1]).split("Error: ")[-1])
+
+
+class Reading(threading.Thread):
+    """One reading of all processes of a program. `result` is set when it is done."""
+
+    def __init__(self, pid, program, request, limit, start):
+        super().__init__(daemon=True)
+        self.pid, self.program, self.request, self.limit, self.start_child = pid, program, request, limit, start
+        self.result = None
+
+    def run(self):
+        began, failure = time.time(), None
+        try:
+            found = activity.whole_family(self.pid)
+        except OSError:
+            found, failure = [], "it has just ended"
+        result = {"time": began, "pid": self.pid, "left_out": max(len(found) - PROCESSES, 0),
+                  "processes": [self.begin(pid) for pid in found[:PROCESSES]]}
+        if failure:
+            result["failure"] = failure
+        until = time.monotonic() + self.limit
+        result["processes"] = [self.end(*one, until=until) for one in result["processes"]]
+        self.result = result
+
+    def begin(self, pid):
+        """Starts py-spy for a process."""
+        options = ["--locals"] * self.request["locals"] + (["--native"] if self.request["native"] else ["--nonblocking"])
+        if not self.program:
+            return pid, None, "there is no py-spy"
+        try:
+            child = self.start_child([self.program, "dump", "--json", "--pid", str(pid)] + options, env={}, cwd="/",
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            return pid, child, None
+        except OSError as error:
+            return pid, None, "cannot start py-spy: %s" % error.strerror
+
+    def end(self, pid, child, failure, until):
+        """The result for a process."""
+        found = {"pid": pid, "command": short(b" ".join(processes.command(pid)).decode(errors="replace"))}
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            found["does"] = short(waiting.describe(pid, activity.BLOCKED, [pid]))
+        if child:
+            try:
+                output, error = child.communicate(timeout=max(until - time.monotonic(), 0.01))
+                failure = None if child.returncode == 0 else reason(error) or "py-spy failed"
+                found["threads"] = threads(pid, output.decode(errors="replace"), self.request["locals"])
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.stdout.close()
+                child.stderr.close()
+                failure = "py-spy took longer than %d s" % self.limit
+            except ValueError:
+                failure = failure or "py-spy printed something else"
+        if failure:
+            found.update(failure=failure, threads=kernel_threads(pid))
+        return found
+
+
+def encoded(result):
+    """The result as JSON in one line of limited length: the last threads and frames are left out first."""
+    text = json.dumps(result)
+    for threads_kept, frames_kept in ((THREADS, 30), (4, 30), (1, 30), (1, 10), (1, 3), (0, 0)):
+        if len(text) <= MOST:
+            break
+        for process in result["processes"]:
+            process["threads"] = [dict(thread, frames=thread["frames"][:frames_kept])
+                                  for thread in process["threads"][:threads_kept]]
+        text = json.dumps(result)
+    return text.encode()
+
+
+class Stacks:
+    """The readings of one rank, one at a time. `path`: the rank's PATH; `start`: starts a child, as
+    `subprocess.Popen`."""
+
+    OWN = {"number": "", "locals": False, "native": False, "failed": True}  # a request of the supervisor itself
+
+    def __init__(self, log, path, start):
+        self.log, self.path, self.start = log, path, start
+        self.reading, self.quiet = None, 0
+        self.recorded = None  # when a frame was written
+        self.seen = self.mark()  # a request from before the rank's start is not for it
+
+    def mark(self):
+        """What identifies the file of the last request; None without one."""
+        with contextlib.suppress(OSError):
+            found = os.lstat(os.path.join(self.log.directory, WANTED))
+            return found.st_ino, found.st_mtime_ns
+        return None
+
+    def wanted(self):
+        """The request that has come since the last call, if any."""
+        mark = self.mark()
+        if mark in (None, self.seen):
+            return None
+        self.seen = mark
+        with contextlib.suppress(OSError, ValueError):
+            return files.read_json(WANTED, REQUEST)
+        return None
+
+    def follow(self, pid, quiet):
+        """Begins what is asked for, and records what is done. `quiet`: seconds without progress until now."""
+        self.finish(0)
+        request = None if self.reading else self.wanted()
+        if request:
+            self.begin(pid, quiet, request)
+
+    def begin(self, pid, quiet, request=OWN, limit=LONG):
+        """Begins a reading, unless one goes on or, if nobody waits for it, one was recorded a short time ago."""
+        is_soon = self.recorded is not None and time.monotonic() - self.recorded < AGAIN
+        if self.reading or not request["number"] and is_soon:
+            return
+        self.quiet = quiet
+        self.reading = Reading(pid, py_spy(self.log.directory, self.path), request, limit, self.start)
+        self.reading.start()
+
+    def read_before_end(self, pid, quiet):
+        """Reads a program that is about to be asked for its end, if others have failed or it makes no progress."""
+        self.follow(pid, quiet)
+        if quiet >= QUIET:
+            self.begin(pid, quiet, limit=SHORT)
+        self.finish(SHORT)
+
+    def finish(self, seconds):
+        """Records the result of a reading if it is done within this time."""
+        if self.reading is None:
+            return
+        self.reading.join(seconds)
+        result = self.reading.result
+        if result is None:
+            if not self.reading.is_alive():
+                self.reading = None
+            return
+        request, self.reading = self.reading.request, None
+        result.update(rank=self.log.rank, quiet=int(self.quiet), number=request["number"])
+        if request["number"]:
+            with contextlib.suppress(OSError):
+                files.write("stack.%d" % self.log.rank, encoded(result).decode(), False)
+        if request["failed"]:
+            self.recorded = time.monotonic()
+            self.log.write(b"k", [encoded(result)])

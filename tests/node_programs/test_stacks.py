@@ -1,0 +1,276 @@
+"""Tests of the program that reads the stacks of a rank (stacks.py): with a stand-in for py-spy that prints what the real
+one has printed, and with real processes."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+JOB = tempfile.mkdtemp()
+for directory, _, names in os.walk(os.path.join(TESTS, "..", "src", "scripts", "programs")):
+    for script in names:
+        shutil.copy(os.path.join(directory, script), JOB)
+sys.path.insert(0, JOB)
+import files  # noqa: E402
+import frames  # noqa: E402
+import processes  # noqa: E402
+import reap  # noqa: E402
+import stacks  # noqa: E402
+
+# py-spy 0.4.3, `dump --json --nonblocking --locals`, shortened; the first thread comes last
+DUMP = """[{"pid": PID, "thread_id": 140416382379712, "thread_name": "bad\\u001b[31m", "os_thread_id": 10597,
+  "active": true, "owns_gil": false, "frames": [{"name": "Thread.run", "filename": "/usr/lib/python3.11/threading.py",
+    "module": null, "short_filename": "threading.py", "line": 982, "locals": null, "is_entry": false}],
+  "process_info": null},
+ {"pid": PID, "thread_id": 140416397794176, "thread_name": "MainThread", "os_thread_id": PID, "active": false,
+  "owns_gil": false, "frames": [{"name": "stuck", "filename": "/p/t.py", "module": null, "short_filename": "t.py",
+    "line": 6, "locals": [{"name": "a", "addr": 1, "arg": true, "repr": "REPR"}], "is_entry": false}],
+  "process_info": null}]"""
+
+
+def tearDownModule():
+    shutil.rmtree(JOB)
+
+
+class Readings(unittest.TestCase):
+    def setUp(self):
+        self.clean()
+        self.log = frames.Log(JOB, 3)
+        self.tools = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.tools)
+        self.addCleanup(self.clean)
+        self.program = self.run_program(["sleep", "1000"])
+
+    @staticmethod
+    def clean():
+        for name in ("log", "states", "stack.wanted", "stack.3", "py-spy"):
+            files.remove(name)
+
+    def run_program(self, argv):
+        program = subprocess.Popen(argv)
+        self.addCleanup(program.wait)
+        self.addCleanup(program.kill)
+        time.sleep(0.1)
+        return program
+
+    def py_spy(self, script, directory=None):
+        path = os.path.join(directory or self.tools, "py-spy")
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n" + script)
+        os.chmod(path, 0o755)
+
+    def dumping(self, text=DUMP):
+        """A stand-in that prints this of the process that it is to read."""
+        with open(os.path.join(self.tools, "dump"), "w") as file:
+            file.write(text)
+        self.py_spy('sed "s/PID/$4/g" %s/dump\n' % self.tools)
+
+    def stacks(self):
+        return stacks.Stacks(self.log, self.tools, processes.Children().start)
+
+    def want(self, number="a1", **changed):
+        request = dict({"number": number, "locals": False, "native": False, "failed": False}, **changed)
+        files.write("stack.wanted", json.dumps(request))
+
+    def answer(self, one, quiet=0):
+        """Follows until there is an answer."""
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            one.follow(self.program.pid, quiet)
+            if os.path.exists(os.path.join(JOB, "stack.3")):
+                return files.load("stack.3")
+            time.sleep(0.02)
+        self.fail("no answer")
+
+    def frames(self):
+        """The readings in the log."""
+        with open(os.path.join(JOB, "log")) as file:
+            lines = [line.split(" ", 3) for line in file.read().splitlines()]
+        return [json.loads(line[3]) for line in lines if line[2] == "k"]
+
+    def test_who_asks_gets_an_answer(self):
+        self.dumping()
+        one = self.stacks()
+        self.want()
+        found = self.answer(one, 14.7)
+        self.assertEqual((found["number"], found["rank"], found["quiet"], found["pid"], found["left_out"]),
+                         ("a1", 3, 14, self.program.pid, 0))
+        process, = found["processes"]
+        self.assertEqual((process["command"], process["does"]), ("sleep 1000", "sleeping in clock_nanosleep"))
+        main, other = process["threads"]
+        self.assertEqual(main, {"name": "MainThread", "active": False,
+                                "frames": [{"name": "stuck", "file": "/p/t.py", "line": 6}]})
+        self.assertEqual((other["name"], other["active"]), ("bad?[31m", True))
+        self.assertEqual(self.frames(), [])
+        # once
+        files.remove("stack.3")
+        one.follow(self.program.pid, 0)
+        one.finish(1)
+        self.assertFalse(os.path.exists(os.path.join(JOB, "stack.3")))
+
+    def test_a_request_from_before_the_start_is_not_for_this_rank(self):
+        self.want()
+        one = self.stacks()
+        one.follow(self.program.pid, 0)
+        self.assertIsNone(one.reading)
+
+    def test_a_request_that_is_none_harms_nothing(self):
+        one = self.stacks()
+        for text in ("", "{", "[" * 100000, '{"number": 3}', '{"number": "a", "locals": 1}'):
+            files.write("stack.wanted", text)
+            one.follow(self.program.pid, 0)
+            self.assertIsNone(one.reading, text)
+        files.remove("stack.wanted")
+        os.symlink("/etc/hostname", os.path.join(JOB, "stack.wanted"))
+        one.follow(self.program.pid, 0)
+        self.assertIsNone(one.reading)
+
+    def test_locals_only_if_wanted(self):
+        self.dumping(DUMP.replace("REPR", "x" * 500))
+        one = self.stacks()
+        self.want(locals=True)
+        main = self.answer(one)["processes"][0]["threads"][0]
+        self.assertEqual(main["frames"][0]["locals"], [["a", "x" * 80]])
+
+    def test_options_of_py_spy(self):
+        self.py_spy('echo "$@" >>%s/arguments; env >>%s/arguments; exit 1' % (self.tools, self.tools))
+        for number, changed in (("a", {}), ("b", {"locals": True, "native": True})):
+            files.remove("stack.3")
+            one = self.stacks()
+            self.want(number, **changed)
+            self.answer(one)
+        with open(os.path.join(self.tools, "arguments")) as file:
+            lines = file.read().splitlines()
+        pid = self.program.pid
+        self.assertIn("dump --json --pid %d --nonblocking" % pid, lines)
+        self.assertIn("dump --json --pid %d --locals --native" % pid, lines)
+        self.assertFalse([line for line in lines if line.startswith("HOME=")])
+
+    def test_that_of_the_job_goes_first(self):
+        self.py_spy("exit 1")
+        self.py_spy("exit 1", JOB)
+        self.assertEqual(stacks.py_spy(JOB, self.tools), os.path.join(JOB, "py-spy"))
+        files.remove("py-spy")
+        self.assertEqual(stacks.py_spy(JOB, self.tools), os.path.join(self.tools, "py-spy"))
+        self.assertIsNone(stacks.py_spy(JOB, "/nonexistent"))
+
+    def test_what_py_spy_cannot_read_the_kernel_shows(self):
+        error = "Error: Failed to get process executable name. Check that the process is running.\n\nCaused by:\n" \
+                "    0: Permission denied (os error 13)\n    1: Permission denied (os error 13)\n\nStack backtrace:\n  0: x"
+        for script, words in (
+                ("echo '%s' >&2; exit 1" % error, "Failed to get process executable name. Check that the process is "
+                                                  "running.: 1: Permission denied (os error 13)"),
+                ("echo 'Error: Failed to find python version from target process' >&2; exit 1",
+                 "Failed to find python version from target process"),
+                ("exit 7", "py-spy failed"), ("echo '[3]'", "py-spy printed something else"),
+                ("echo '{}'", "py-spy printed something else"), ("echo", "py-spy printed something else"),
+                ("exec sleep 100", "py-spy took longer than 1 s")):
+            self.py_spy(script)
+            one = self.stacks()
+            one.begin(self.program.pid, 3, dict(stacks.Stacks.OWN, number="b"), limit=1)
+            one.finish(5)
+            process, = files.load("stack.3")["processes"]
+            self.assertEqual(process["failure"], words)
+            self.assertEqual((process["threads"][0]["name"], process["threads"][0]["does"]),
+                             ("sleep", "sleeping in clock_nanosleep"), words)
+
+    def test_a_stopped_program_is_named(self):
+        self.program.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        one = self.stacks()
+        self.want()
+        process, = self.answer(one)["processes"]
+        self.assertEqual((process["failure"], process["does"], process["threads"][0]["does"]),
+                         ("there is no py-spy", "stopped by a signal (SIGSTOP)", "stopped by a signal (SIGSTOP)"))
+
+    def test_children_come_with_their_rank(self):
+        self.program = self.run_program(["sh", "-c", "sleep 1001 & sleep 1002 & wait"])
+        one = self.stacks()
+        self.want()
+        found = self.answer(one)
+        for process in found["processes"][1:]:
+            self.addCleanup(processes.send, signal.SIGKILL, [process["pid"]])
+        self.assertEqual(sorted(process["command"] for process in found["processes"]),
+                         ["sh -c sleep 1001 & sleep 1002 & wait", "sleep 1001", "sleep 1002"])
+
+    def test_a_program_that_has_just_ended(self):
+        self.program.kill()
+        self.program.wait()
+        one = self.stacks()
+        self.want()
+        found = self.answer(one)
+        self.assertEqual((found["processes"], found["failure"]), ([], "it has just ended"))
+
+    def test_an_answer_is_bounded(self):
+        many = [{"os_thread_id": number, "thread_name": "t", "active": True, "frames": [
+            {"name": "f" * 500, "filename": "/p/" + "g" * 500, "line": 1}] * 300} for number in range(30)]
+        self.dumping(json.dumps(many))
+        one = self.stacks()
+        one.begin(self.program.pid, 3)
+        one.finish(10)
+        found, = self.frames()
+        self.assertLess(len(json.dumps(found)), stacks.MOST + 1)
+        thread = found["processes"][0]["threads"][0]
+        self.assertTrue(thread["frames"])
+        self.assertEqual(len(thread["frames"][0]["name"]), 200)
+
+    def test_a_rank_without_progress_is_recorded_once_in_a_while(self):
+        self.dumping()
+        one = self.stacks()
+        for _ in range(2):
+            one.begin(self.program.pid, 3)
+            one.finish(5)
+        self.assertEqual([(found["rank"], found["quiet"]) for found in self.frames()], [(3, 3)])
+        # who asks gets an answer all the same
+        self.want()
+        self.answer(one)
+        one.recorded -= stacks.AGAIN
+        one.begin(self.program.pid, 3)
+        one.finish(5)
+        self.assertEqual(len(self.frames()), 2)
+
+    def test_before_its_end_a_rank_is_read_if_something_is_wrong(self):
+        self.dumping()
+        self.stacks().read_before_end(self.program.pid, 4)
+        self.assertEqual(self.frames(), [], "a healthy rank that is stopped")
+        self.stacks().read_before_end(self.program.pid, 5)
+        self.assertEqual(len(self.frames()), 1)
+        one = self.stacks()
+        # another rank has failed
+        reap.ranks(0, True)
+        one.read_before_end(self.program.pid, 0)
+        self.assertEqual(len(self.frames()), 1, "without a grace period nothing is read")
+        reap.ranks(0.01, True)
+        one.read_before_end(self.program.pid, 0)
+        self.assertEqual(len(self.frames()), 2)
+
+    def test_what_was_asked_and_answered_goes_with_the_job(self):
+        for name in ("stack.wanted", "stack.3", "py-spy", "log"):
+            files.write(name, "x")
+        reap.forget(False)
+        self.assertEqual([name for name in ("stack.wanted", "stack.3", "py-spy", "log")
+                          if os.path.exists(os.path.join(JOB, name))], ["log"])
+
+
+@unittest.skipUnless(shutil.which("py-spy"), "there is no py-spy")
+class RealPySpy(unittest.TestCase):
+    def test_a_program_of_python(self):
+        code = "import time\ndef stuck(a):\n  time.sleep(1000)\nstuck(1)\n"
+        program = subprocess.Popen([sys.executable, "-c", code])
+        self.addCleanup(program.wait)
+        self.addCleanup(program.kill)
+        time.sleep(0.5)
+        reading = stacks.Reading(program.pid, shutil.which("py-spy"), stacks.Stacks.OWN, 5, subprocess.Popen)
+        reading.run()
+        frames_found = reading.result["processes"][0]["threads"][0]["frames"]
+        self.assertEqual([frame["name"] for frame in frames_found], ["stuck", "<module>"])
+
+
+if __name__ == "__main__":
+    unittest.main()
