@@ -27,7 +27,7 @@ pub use description::{Description, ExitCode, FOR_SLURM, Locks, NodeUse, OutputFo
 pub use env::{Env, EnvCreate, EnvRm};
 pub use export::{Export, ExportPods, ExportSbatch, ExportedJob};
 pub use image::{Image, ImageBuild, ImagePrune, ImagePull, ImagePush, ImageStatus};
-pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stop, Top};
+pub use jobs::{Attach, Jobs, JobsCommand, Logs, Prune, Report, Stack, Stop, Top};
 pub use keys::{Generate, Keys, KeysPush, NewPair, Rotate};
 pub use notebook::{ForwardedPort, Notebook};
 pub use pool::{Pool, PoolCommand, PoolPick};
@@ -69,7 +69,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up a cluster", &["init", "keys", "up", "down", "drain", "image", "data", "env"]),
     ("Check and measure it", &["status", "doctor", "verify", "bench", "grade", "pool"]),
     ("Start jobs", &["train", "run", "notebook", "slurm", "export"]),
-    ("Show and stop jobs", &["jobs", "attach", "logs", "top", "report", "stop", "fetch"]),
+    ("Show and stop jobs", &["jobs", "attach", "logs", "top", "stack", "report", "stop", "fetch"]),
     ("Work on the nodes", &["exec", "shell", "hosts", "lock", "disconnect"]),
     ("Use hvdctl itself", &["completions", "man", "schema"]),
 ];
@@ -221,6 +221,8 @@ pub enum Command {
     Logs(Logs),
     /// Watch a running job: what each rank and its GPU use, and its last line
     Top(Top),
+    /// Show where the ranks of a job are: their stacks, those at the same place together
+    Stack(Stack),
     /// Write one HTML file about a job: ranks, GPUs, nodes and metrics over time, and why it failed
     Report(Report),
     /// Stop a job: SIGTERM to its ranks, SIGKILL after the grace period

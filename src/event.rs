@@ -12,6 +12,7 @@ use crate::error::NodeError;
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::Restart;
+use crate::model::stack::StackGroup;
 use crate::model::usage::UsageReport;
 use crate::text::units::{count, human};
 use schemars::JsonSchema;
@@ -175,6 +176,13 @@ pub enum Event {
         job: Option<String>,
         /// The time of the report, in seconds since the epoch.
         time: f64,
+    },
+    /// Ranks were read because they make no progress, or others had failed.
+    Stacks {
+        /// These ranks, the smallest group first; at least one.
+        groups: Vec<StackGroup>,
+        /// The job's id, as long as it runs.
+        job: Option<String>,
     },
     /// Ranks make progress again.
     Resumed {

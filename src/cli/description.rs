@@ -4,7 +4,7 @@ use super::{Command, Data, Env, Image, Jobs, JobsCommand, Keys, Lock, Slurm, Wai
 use std::time::Duration;
 
 /// The commands for jobs under Slurm, as messages name them; tests/described compares them with the descriptions.
-pub const FOR_SLURM: &str = "train, run, verify, jobs, attach, logs, top, report, stop, fetch, lock and disconnect";
+pub const FOR_SLURM: &str = "train, run, verify, jobs, attach, logs, top, stack, report, stop, fetch, lock and disconnect";
 
 /// The properties of a command that concern its process and its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Command {
             Command::Disconnect => Description { nodes: NodeUse::OfInventory, ..READS_JOBS },
             // its marks, what stop ends and what prune removes need no lock
             Command::Drain(_) => READS,
-            Command::Stop(_) | Command::Fetch(_) | Command::Report(_) => READS_JOBS,
+            Command::Stop(_) | Command::Fetch(_) | Command::Report(_) | Command::Stack(_) => READS_JOBS,
             Command::Jobs(Jobs { what: Some(JobsCommand::Prune(_)) | None, .. }) => READS_JOBS,
             Command::Lock(Lock::Status | Lock::Release) => READS_JOBS,
             Command::Pool(_) => Description { nodes: NodeUse::OfInventory, ..READS },

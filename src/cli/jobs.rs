@@ -85,6 +85,39 @@ pub struct Top {
     pub grep: Option<Regex>,
 }
 
+/// Options of `stack`.
+#[derive(Debug, Args)]
+#[command(after_help = STACK)]
+pub struct Stack {
+    /// Job id, a prefix of it, or a name [default: the newest running one]
+    pub job: Option<String>,
+    /// Show only these ranks, e.g. 0,3
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub rank: Vec<u32>,
+    /// Show all threads of each process, and all frames
+    #[arg(long)]
+    pub all_threads: bool,
+    /// Show the values of variables, shortened; those whose names look like secrets are withheld
+    #[arg(long)]
+    pub locals: bool,
+    /// Also read frames of C and C++, for which each process is stopped for a moment
+    #[arg(long)]
+    pub native: bool,
+    /// The program of py-spy for nodes that have none [default: the one of PyPI, fetched by pip and kept]
+    #[arg(long, value_name = "FILE", env = "HVDCTL_PY_SPY", value_hint = ValueHint::FilePath)]
+    pub py_spy: Option<PathBuf>,
+}
+
+const STACK: &str = "\
+Asks the supervisors of all ranks at once. Most ranks of a job that hangs wait for the others in one place; the few that \
+are elsewhere are the cause, and come first. The ranks go on. Stacks of Python are read by py-spy: that of the image or \
+environment, or else one that is sent to the job's directory. Of other programs, the kernel's view is shown.
+
+Examples:
+  hvdctl stack                       # the newest running job
+  hvdctl stack digits --rank 3 --all-threads
+  hvdctl stack --json | jq -r .text";
+
 /// Options of `report`.
 #[derive(Debug, Args)]
 pub struct Report {

@@ -10,7 +10,7 @@ use super::json::{
 };
 use super::nodes::{disconnect, exec, hosts, lock, shell};
 use super::set_up::{data, down, drain, env, image, init, keys, up};
-use super::show::{fetch, job_end, jobs, logs, report, top};
+use super::show::{fetch, job_end, jobs, logs, report, stack as show_stack, top};
 use super::start::{export, slurm, train};
 use super::{Outcome, about};
 use crate::bench::measurements::Measurements;
@@ -45,6 +45,7 @@ use crate::grade::ledger::{Entry, Ledger, LedgerEvent};
 use crate::init::draft::{self, Probe};
 use crate::inventory::{Controller, Inventory, KeyType, LauncherName};
 use crate::job::fetch::FetchReport;
+use crate::job::stack::StackReport;
 use crate::keys::files::{Changes, KeyFault, KeyReport, NodeKeys, PublicKey, Put, WrongMode};
 use crate::keys::push::{GenerateResult, PushResult, RotationResult};
 use crate::keys::reachability::{AbsentNode, Matrix, TriedLogin};
@@ -57,6 +58,7 @@ use crate::model::fault::Fault;
 use crate::model::grade::{Grade, NodeGrade, NodeKind};
 use crate::model::idle_rank::IdleRank;
 use crate::model::lease::Lease;
+use crate::model::stack::{self, RankStack, StackFrame, StackProcess, StackThread};
 use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::node::facts::Drained;
 use crate::node::gpus::Gpu;
@@ -100,6 +102,23 @@ fn full(node: &str) -> NodeError {
 
 fn failure(error: &Error) -> Value {
     Outcome::failure(error, ExitCode::Own, cli::OutputForm::Result).document
+}
+
+/// A rank in a data loader; rank 0 could not be read.
+fn rank_stack(rank: u32) -> RankStack {
+    let locals = vec![("path".to_owned(), "'a.bin'".to_owned())];
+    let frame = StackFrame { name: "load".into(), file: "/workspace/data.py".into(), line: 31, locals };
+    let (does, name) = (Some("sleeping in clock_nanosleep".to_owned()), "MainThread".to_owned());
+    let thread = StackThread { name, active: false, does: does.clone(), frames: vec![frame] };
+    let process = StackProcess {
+        pid: 17,
+        command: "python3 train.py".into(),
+        does,
+        threads: vec![thread],
+        failure: (rank == 0).then(|| "Permission denied".to_owned()),
+    };
+    let failure = (rank == 0).then(|| "its supervisor did not answer within 6 s".to_owned());
+    RankStack { rank, node: "node1".into(), quiet: 14, processes: vec![process], left_out: 1, failure }
 }
 
 fn pair() -> PublicKey {
@@ -601,6 +620,8 @@ fn jobs_made(all: &mut Made) {
     all.push(("train-restart/other", restart(None, Restart::Other { logged: "of another version".into() })));
     let (job, time) = (Some("20261121-120304-k7qd".to_owned()), 1_795_264_400.0);
     all.push(("train-idle", line(Event::Idle { ranks: vec![idle_rank()], job, time })));
+    let groups = stack::groups([rank_stack(0), rank_stack(1)]);
+    all.push(("train-stacks", line(Event::Stacks { groups, job: Some("20261121-120304-k7qd".to_owned()) })));
     all.push(("train-resumed", line(Event::Resumed { ranks: vec![idle_rank()], seconds: 1865 })));
     let usage = |what| Event::Usage(UsageReport { time: 1_795_262_584.0, node: "node1".into(), what });
     let of_rank = RankUsage { processor_percent: 104.0, memory_mib: 2048.0, read_kib_s: 0.0, written_kib_s: 12.0 };
@@ -916,6 +937,13 @@ fn tools_made(all: &mut Made) {
     fetched.items.push((item, false));
     fetched.failed.push(full("node2"));
     all.add("fetch", fetch::outcome(&fetched));
+    let read = |failed: Vec<NodeError>| StackReport {
+        job: "20261121-120304-k7qd".into(),
+        ranks: vec![rank_stack(0), rank_stack(1)],
+        failed,
+    };
+    all.add("stack", show_stack::outcome(read(Vec::new()), false));
+    all.add("stack/failed", show_stack::outcome(read(vec![refused("node3")]), true));
     let missing = vec!["node2: its records were not read: Connection refused".to_owned()];
     let (job, file) = ("20261121-120304-k7qd".to_owned(), "20261121-120304-k7qd.html".to_owned());
     all.add("top-end", top::ended(Some(JobState::Succeeded)));

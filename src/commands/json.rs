@@ -30,6 +30,7 @@ pub use crate::commands::set_up::keys::rotate::KeysRotate;
 pub use crate::commands::set_up::keys::status::{KeysStatus, Logins};
 pub use crate::commands::set_up::up::{UpNode, UpOperation};
 pub use crate::commands::show::fetch::{FetchDocument, FetchedFile};
+pub use crate::commands::show::stack::{StackDocument, StackedRanks};
 pub use crate::commands::show::job_end::JobEnd;
 pub use crate::commands::show::jobs::{JobsDocument, JobsPrune, StopDocument};
 pub use crate::commands::show::logs::LogsEnd;

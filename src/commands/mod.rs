@@ -50,6 +50,7 @@ mod show {
     pub mod jobs;
     pub mod logs;
     pub mod report;
+    pub mod stack;
     pub mod top;
 }
 
@@ -193,6 +194,7 @@ async fn run_on_nodes(command: Command, context: &mut Context) -> Result<Outcome
         Command::Stop(options) => boxed(|| show::jobs::stop(&options, context)).await,
         Command::Top(options) => boxed(|| show::top::run(&options, context)).await,
         Command::Report(options) => boxed(|| show::report::run(&options, context)).await,
+        Command::Stack(options) => boxed(|| show::stack::run(&options, context)).await,
         Command::Fetch(options) => boxed(|| show::fetch::run(&options, context)).await,
         Command::Exec(options) => boxed(|| nodes::exec::run(&options, context)).await,
         Command::Shell(options) => boxed(|| nodes::shell::run(&options, context)).await,

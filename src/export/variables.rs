@@ -3,11 +3,9 @@
 use super::ExportedVariable;
 use crate::error::Error;
 use crate::inventory::Node;
+use crate::secret::is_secret_value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-
-/// Parts of the names of variables that only their owner should read.
-const SECRET: [&str; 6] = ["SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "API_KEY"];
 
 /// A variable of the command line: `NAME=VALUE`, or `NAME` for one whose value is nowhere in the document.
 pub type GivenVariable = (String, Option<String>);
@@ -50,18 +48,9 @@ pub fn variables(
 fn of_value(name: &str, value: Option<&String>) -> ExportedVariable {
     match value {
         None => ExportedVariable::Secret,
-        Some(value) if is_secret(name, value) => ExportedVariable::Withheld,
+        Some(value) if is_secret_value(name, value) => ExportedVariable::Withheld,
         Some(value) => ExportedVariable::Value(value.clone()),
     }
-}
-
-/// Returns whether a variable is named like a secret, and has a value of one.
-fn is_secret(name: &str, value: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    // as those of MAX_TOKENS and TOKENIZERS_PARALLELISM
-    let is_setting = matches!(value, "true" | "false") || value.parse::<u32>().is_ok();
-    let is_token = name.contains("TOKEN") && !is_setting;
-    is_token || SECRET.iter().any(|part| name.contains(part)) || name.ends_with("_KEY") || name == "KEY"
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ impl LogRequest {
             FrameKind::Stdout(line) | FrameKind::Stderr(line) => {
                 is_recent && is_of_rank && self.grep.as_ref().is_none_or(|grep| grep.is_match(line))
             }
-            FrameKind::Waits { .. } | FrameKind::Resumed(_) => is_recent && is_of_rank,
+            FrameKind::Waits { .. } | FrameKind::Resumed(_) | FrameKind::Stack(_) => is_recent && is_of_rank,
             // it concerns all ranks
             FrameKind::Restart(_)
             | FrameKind::Renumbered { .. }
@@ -275,7 +275,9 @@ impl<'a> LogView<'a> {
             return;
         }
         match frame.kind {
-            FrameKind::Waits { .. } | FrameKind::Resumed(_) => self.waits.record(node, &frame, frame.time, now()),
+            FrameKind::Waits { .. } | FrameKind::Resumed(_) | FrameKind::Stack(_) => {
+                self.waits.record(node, &frame, frame.time, now())
+            }
             _ => self.show(node, frame),
         }
     }

@@ -11,6 +11,8 @@ pub mod history;
 pub mod logs;
 pub mod manage;
 pub mod node_log;
+pub mod py_spy;
 pub mod queue;
+pub mod stack;
 pub mod supervision;
 pub mod watch;

@@ -92,16 +92,20 @@ pub struct LogPosition {
     pub taken: Option<u64>,
 }
 
+/// Returns the directory of a node's own files of a job, below that of all jobs.
+pub fn own_directory(job: &JobNodes<'_>, member: &Member) -> String {
+    // allocation.py has made a directory for each node but the first in the one that they share
+    match job.shares_directory && member.node.name != job.launcher.node.name {
+        true => format!("{}/nodes/{}", job.id, member.node.name),
+        false => job.id.to_owned(),
+    }
+}
+
 /// Returns the logs of a job. `log_max`: how many bytes each may take.
 pub fn logs(job: &JobNodes<'_>, log_max: Option<u64>) -> Vec<NodeLog> {
-    let (jobs_dir, id) = (&job.cluster.jobs_dir, job.id);
-    // allocation.py has made a directory for each node but the first in the one that they share
-    let directory = |member: &Member| match job.shares_directory && member.node.name != job.launcher.node.name {
-        true => format!("{id}/nodes/{}", member.node.name),
-        false => id.to_owned(),
-    };
+    let jobs_dir = &job.cluster.jobs_dir;
     let log = |member: &Member| {
-        let id = directory(member);
+        let id = own_directory(job, member);
         NodeLog {
             member: member.clone(),
             jobs_dir: jobs_dir.clone(),

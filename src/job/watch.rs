@@ -205,6 +205,7 @@ impl Watch<'_> {
         };
         let silent = self.job.clean_up(self.events).await;
         follow.drain(&silent, &mut |node, skew, frame| self.take(node, skew, frame)).await;
+        self.monitor.waits.take(None, now()).into_iter().for_each(|event| self.events.send(event));
         let ranks = self.placement.ranks();
         let monitor = &self.monitor;
         let mut unrecorded = unrecorded(code);

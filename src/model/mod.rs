@@ -17,5 +17,7 @@ pub mod lease;
 pub mod queue;
 pub mod restart;
 pub mod root_cause;
+
+pub mod stack;
 pub mod start_fault;
 pub mod usage;

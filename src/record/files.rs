@@ -71,6 +71,27 @@ pub const FILES: &[JobFile] = &[
         "the output of this node's ranks and how they ended: [frames](#frames)",
     ),
     file(
+        &["stack.wanted"],
+        0o600,
+        "hvdctl, `reap.py`",
+        RANKS,
+        "a request for the stacks of this node's ranks; removed when they have answered, or when the job has ended",
+    ),
+    file(
+        &["stack."],
+        0o600,
+        RANKS,
+        HVDCTL,
+        "for each rank, the answer to the last such request; removed when it has been read",
+    ),
+    file(
+        &["py-spy"],
+        0o755,
+        HVDCTL,
+        RANKS,
+        "the program that reads the stacks, if `hvdctl stack` has sent it; removed when the job has ended",
+    ),
+    file(
         &["states"],
         0o600,
         RANKS,

@@ -8,6 +8,7 @@
 use super::HungRank;
 use super::samples::Sample;
 pub use crate::model::root_cause::Idle;
+use crate::model::stack::RankStack;
 use crate::model::start_fault::StartFailure;
 
 /// The content of a frame.
@@ -63,6 +64,8 @@ pub enum FrameKind {
     Launcher(Vec<u8>),
     /// The job supervisor starts the job again; the event as JSON ([`Restart`](super::restart::Restart)).
     Restart(String),
+    /// The places of the rank's processes (`stacks.py`).
+    Stack(Box<RankStack>),
     /// The job supervisor has recorded the result and is about to exit.
     Over,
     /// The usage of a rank, its node or a GPU; only in the file `samples` (`samples.py`). The rank of a frame about a
@@ -94,6 +97,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ("a", "the rank has no connection to another one: for how many seconds"),
     ("q", "the rank makes no progress: for how many seconds, and what it does"),
     ("g", "the rank makes progress again: after how many seconds"),
+    ("k", "where the rank's processes are: a [RankStack](#rankstack) as JSON"),
     ("w", "lines of output had no room on the disk: how many"),
     ("b", "the program could not be started: a [StartFailure](#startfailure) as JSON; of earlier builds a text"),
     ("p", "from rank 0: there is no `python`, and what runs in its place"),
@@ -227,6 +231,7 @@ fn parse(line: &[u8]) -> Option<Frame> {
             FrameKind::Waits { seconds: seconds.parse().ok()?, does: does.to_owned() }
         }
         b"g" => FrameKind::Resumed(text().parse().ok()?),
+        b"k" => FrameKind::Stack(Box::new(RankStack::read("", &text())?)),
         b"w" => FrameKind::Lost(text().parse().ok()?),
         b"r" => FrameKind::Restart(text().into_owned()),
         b"d" => FrameKind::Over,

@@ -73,7 +73,7 @@ impl Monitor {
                 self.lines += 1;
             }
             FrameKind::Launcher(line) => keep(&mut self.launcher, text(line).trim_end().to_owned()),
-            FrameKind::Waits { .. } | FrameKind::Resumed(_) => {}
+            FrameKind::Waits { .. } | FrameKind::Resumed(_) | FrameKind::Stack(_) => {}
             FrameKind::Broken(reason) => {
                 self.broken.insert((node.to_owned(), rank), reason.clone());
             }

@@ -5,6 +5,7 @@
 use super::frames::{Frame, FrameKind};
 use crate::event::Event;
 use crate::model::idle_rank::IdleRank;
+use crate::model::stack::{self, RankStack};
 use std::collections::BTreeMap;
 
 /// Seconds for which reports are collected at least.
@@ -26,6 +27,8 @@ pub struct Waits {
     waiting: BTreeMap<u32, Wait>,
     /// The ranks that made progress again, with the seconds without.
     resumed: BTreeMap<u32, (IdleRank, u64)>,
+    /// The ranks whose stacks were read since the last report.
+    stacks: BTreeMap<u32, RankStack>,
     due: Option<f64>,
 }
 
@@ -50,6 +53,10 @@ impl Waits {
                     self.resumed.insert(rank, (wait.rank, *seconds));
                     self.set_due(time + wait.window, now);
                 }
+            }
+            FrameKind::Stack(stack) => {
+                self.stacks.insert(rank, RankStack { node: node.to_owned(), ..(**stack).clone() });
+                self.set_due(time + SHORTEST, now);
             }
             FrameKind::Started | FrameKind::Renumbered { .. } | FrameKind::Exited { .. } => {
                 drop(self.waiting.remove(&rank))
@@ -80,6 +87,10 @@ impl Waits {
         }
         if !idle.is_empty() {
             events.push(Event::Idle { ranks: idle, job: job.map(str::to_owned), time: now });
+        }
+        if !self.stacks.is_empty() {
+            let groups = stack::groups(std::mem::take(&mut self.stacks).into_values());
+            events.push(Event::Stacks { groups, job: job.map(str::to_owned) });
         }
         events
     }

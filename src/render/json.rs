@@ -6,6 +6,7 @@ use crate::event::{Completion, Event, Stream};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::Restart;
+use crate::model::stack::RankStack;
 use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::text::units::stamp;
 use schemars::JsonSchema;
@@ -74,6 +75,13 @@ pub enum Line<'a> {
     Idle {
         /// These ranks.
         ranks: &'a [IdleRank],
+        /// The event as text.
+        text: String,
+    },
+    /// Ranks were read because they make no progress, or others had failed.
+    Stacks {
+        /// These ranks, those at the same place together, the fewest first.
+        ranks: Vec<&'a RankStack>,
         /// The event as text.
         text: String,
     },
@@ -188,6 +196,10 @@ impl<'a> Line<'a> {
             Event::Idle { ranks, job, time } => {
                 Line::Idle { ranks, text: messages::idle(ranks, job.as_deref(), *time) }
             }
+            Event::Stacks { groups, job } => Line::Stacks {
+                ranks: groups.iter().flat_map(|group| &group.ranks).collect(),
+                text: messages::stacks(groups, job.as_deref()),
+            },
             Event::Resumed { ranks, seconds } => {
                 Line::Resumed { ranks, seconds: *seconds, text: messages::resumed(ranks, *seconds) }
             }

@@ -3,6 +3,7 @@
 use super::is_raw;
 use crate::event::{Event, Stream};
 use crate::model::idle_rank::{IdleRank, descriptions, since, with_nodes};
+use crate::model::stack::{self, StackGroup};
 use crate::text::units::{span, stamp};
 use crate::text::visible::visible;
 use console::style;
@@ -23,6 +24,7 @@ pub fn message(event: &Event) -> Option<String> {
             warning(format!("{time}{restart}"))
         }
         Event::Idle { ranks, job, time } => warning(idle(ranks, job.as_deref(), *time)),
+        Event::Stacks { groups, job } => warning(stacks(groups, job.as_deref())),
         Event::Resumed { ranks, seconds } => resumed(ranks, *seconds),
         Event::Ready { url } => format!("JupyterLab: {url}"),
         Event::Launcher { line } => format!("{} {line}", style("[launcher]").dim().for_stderr()),
@@ -48,6 +50,9 @@ pub fn rank_line(rank: u32, node: &str, stream: Stream, line: &[u8]) -> Vec<u8> 
     whole
 }
 
+/// The most lines of a stack in a message.
+const STACK_LINES: usize = 12;
+
 fn warning(text: impl Display) -> String {
     format!("{} {text}", style("warning:").yellow().bold().for_stderr())
 }
@@ -69,6 +74,20 @@ pub fn idle(ranks: &[IdleRank], job: Option<&str>, now: f64) -> String {
         )
     });
     format!("{} {has} made no progress {since}:{does}{hint}", with_nodes(ranks))
+}
+
+/// Formats where ranks are, or were when the job ended: a sentence, and the stack of the smallest group. `job`: the job's
+/// id, as long as it runs.
+pub fn stacks(groups: &[StackGroup], job: Option<&str>) -> String {
+    let sentence = stack::sentence(groups).unwrap_or_default();
+    let lines = groups.first().map(|group| stack::lines_of(group.example().frames(), false)).unwrap_or_default();
+    let first = groups.first().map(|group| format!("\n    {}:", group.name())).filter(|_| !lines.is_empty());
+    let mut shown: String = lines.iter().take(STACK_LINES).map(|line| format!("\n      {line}")).collect();
+    if lines.len() > STACK_LINES {
+        shown += &format!("\n      … {} more", lines.len() - STACK_LINES);
+    }
+    let hint = job.map_or_else(String::new, |job| format!("\n  hint: hvdctl stack {job} shows where all ranks are now"));
+    format!("where the ranks {}: {sentence}{}{shown}{hint}", if job.is_some() { "are" } else { "were" }, first.unwrap_or_default())
 }
 
 /// Formats the message about ranks that make progress again. `seconds`: the longest time without.

@@ -29,6 +29,7 @@ impl Plain {
             Event::Warning(_)
             | Event::Restart { .. }
             | Event::Idle { .. }
+            | Event::Stacks { .. }
             | Event::Ready { .. }
             | Event::Launcher { .. } => message(event),
             _ if self.options.quiet => None,

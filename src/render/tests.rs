@@ -12,6 +12,7 @@ use crate::event::{Completion, Event, Message, Phase, Step, Stream};
 use crate::model::check::Check;
 use crate::model::finding::{Finding, Severity};
 use crate::model::idle_rank::IdleRank;
+use crate::model::stack::{self, RankStack};
 use crate::model::job_state::JobState;
 use crate::model::restart::{Change, Departure, Restart};
 use crate::model::root_cause::{FailureKind, RootCause};
@@ -98,6 +99,12 @@ fn train() -> Scene {
         let does = || "waiting in flock for a lock on /data/cache".to_owned();
         (0..2).map(|rank| IdleRank { rank, node: format!("node{}", rank + 1), since: START, does: does() }).collect()
     };
+    let stacks = || {
+        let text = r#"{"rank": 1, "quiet": 1800, "left_out": 0, "processes": [{"pid": 7, "command": "python3 train.py",
+            "does": "waiting in flock for a lock on /data/cache", "threads": [{"name": "MainThread", "active": false,
+            "frames": [{"name": "open_cache", "file": "/workspace/data.py", "line": 31}]}]}]}"#;
+        stack::groups(RankStack::read("node2", text))
+    };
     let restart = |restart| Event::Restart { time: None, restart };
     let uploading = || Step::transfer("uploading 3 files, 12.0 KiB".into());
     let how = FailureKind::Exited { code: 137, signal: Some(9), oom: false };
@@ -124,6 +131,7 @@ fn train() -> Scene {
         (6, line(0, Stream::Stdout, b"epoch 1: loss 0.25")),
         (6, line(1, Stream::Stderr, b"caf\xe9 \x1b[31mred")),
         (1860, Event::Idle { ranks: idle(), job: Some(id()), time: START + 1860.0 }),
+        (1861, Event::Stacks { groups: stacks(), job: Some(id()) }),
         (1865, Event::Resumed { ranks: idle(), seconds: 1865 }),
         (1866, Event::Usage(usage())),
         (1867, Event::Ready { url: "http://127.0.0.1:8888/lab?token=0123abcd".into() }),
@@ -274,6 +282,7 @@ fn variant(event: &Event) -> &'static str {
         Event::Failed { .. } => "Failed",
         Event::Restart { .. } => "Restart",
         Event::Idle { .. } => "Idle",
+        Event::Stacks { .. } => "Stacks",
         Event::Resumed { .. } => "Resumed",
         Event::Ready { .. } => "Ready",
         Event::Usage(_) => "Usage",
@@ -293,5 +302,5 @@ fn variant(event: &Event) -> &'static str {
 #[test]
 fn every_event_is_in_a_list() {
     let shown: BTreeSet<&str> = up().iter().chain(&train()).map(|(_, event)| variant(event)).collect();
-    assert_eq!(shown.len(), 17, "{shown:?}");
+    assert_eq!(shown.len(), 18, "{shown:?}");
 }

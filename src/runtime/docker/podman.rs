@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(request["devices"], json!([{ "path": "nvidia.com/gpu=all" }]));
         assert_eq!(request["r_limits"], json!([{ "type": "memlock", "soft": u64::MAX, "hard": u64::MAX }]));
         assert_eq!(request["env"], json!({ "A": "b=c" }));
-        assert_eq!(request["cap_add"], json!(["CAP_AUDIT_WRITE", "CAP_MKNOD"]));
+        assert_eq!(request["cap_add"], json!(["CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_SYS_PTRACE"]));
         assert_eq!(request["cap_drop"], json!(["CAP_NET_RAW"]));
         let given = |name: &str, role| {
             let mut with = ContainerSpec { role, ..worker(GpuRequest::All) };
@@ -168,7 +168,7 @@ mod tests {
             (request["cap_add"].clone(), request["cap_drop"].clone())
         };
         // Podman refuses what is both added and dropped
-        let both = json!(["CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_NET_RAW"]);
+        let both = json!(["CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SYS_PTRACE"]);
         assert_eq!(given("NET_RAW", Role::Worker), (both, json!([])));
         let of_slurm = json!(["CAP_AUDIT_WRITE", "CAP_MKNOD", "CAP_SYS_PTRACE"]);
         assert_eq!(given("MKNOD", Role::SlurmAgent), (of_slurm, json!(["CAP_NET_RAW"])));

@@ -93,7 +93,8 @@ fn foreign_mounts(container: &ContainerSpec) -> impl Iterator<Item = Mount> {
     container.spec.extra_mounts.iter().map(extra).chain(container.spec.data.iter().map(data))
 }
 
-/// Lets a program read the environment of processes that have other capabilities (proc(5), ptrace(2)).
+/// Lets a program read the environment of processes that have other capabilities (proc(5), ptrace(2)), and the rank
+/// supervisors read the stacks of their ranks, which Docker before 23 forbids without it.
 const READS_PROCESSES: &str = "CAP_SYS_PTRACE";
 
 /// Lets a program read what passes over every interface of its network (packet(7)), which is the node's here: also what
@@ -103,7 +104,9 @@ pub(super) const PACKETS: &str = "CAP_NET_RAW";
 /// Returns the capabilities of a container in addition to the engine's default ones.
 pub(super) fn capabilities(container: &ContainerSpec) -> Vec<String> {
     let of_inventory = container.spec.cap_add.iter().flatten().map(|name| format!("CAP_{name}"));
-    of_inventory.chain((container.role == Role::SlurmAgent).then(|| READS_PROCESSES.to_owned())).collect()
+    let reads = matches!(container.role, Role::SlurmAgent | Role::Worker | Role::Master);
+    let own = reads.then(|| READS_PROCESSES.to_owned());
+    own.into_iter().chain(of_inventory.filter(|name| !reads || name != READS_PROCESSES)).collect()
 }
 
 /// Returns whether a container does without [`PACKETS`], which engines give by default.
@@ -173,13 +176,15 @@ mod tests {
         };
         let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         for role in ROLES {
-            let own = if role == Role::SlurmAgent { text(&[READS_PROCESSES]) } else { Vec::new() };
+            let reads = matches!(role, Role::SlurmAgent | Role::Worker | Role::Master);
+            let own = if reads { text(&[READS_PROCESSES]) } else { Vec::new() };
             assert_eq!(made(&nodes[0], role), (own, text(&["CAP_NET_RAW"])), "{role:?}");
         }
-        nodes[0].container.cap_add = text(&["SYS_NICE"]);
-        assert_eq!(made(&nodes[0], Role::Worker), (text(&["CAP_SYS_NICE"]), text(&["CAP_NET_RAW"])));
+        nodes[0].container.cap_add = text(&["SYS_NICE", "SYS_PTRACE"]);
+        let with_nice = text(&[READS_PROCESSES, "CAP_SYS_NICE"]);
+        assert_eq!(made(&nodes[0], Role::Worker), (with_nice, text(&["CAP_NET_RAW"])));
         nodes[0].container.cap_add = text(&["NET_RAW"]);
-        assert_eq!(made(&nodes[0], Role::Master), (text(&["CAP_NET_RAW"]), Vec::new()));
+        assert_eq!(made(&nodes[0], Role::Master), (text(&[READS_PROCESSES, "CAP_NET_RAW"]), Vec::new()));
         // the container in which hvdctl is root is started by the engine's command
         let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/access/root_container.sh");
         let helper = std::fs::read_to_string(helper).unwrap();

@@ -27,6 +27,7 @@ PROCESSES, THREADS, FRAMES, LOCALS, LONGEST = 8, 16, 100, 20, 200  # the most of
 MOST = 60 << 10  # bytes of an answer: a frame of the log takes no more
 SHORT, LONG = 1, 4  # seconds for a reading that delays an end, and for others
 AGAIN = 600  # seconds between two that become frames
+LOOK = 1  # seconds between two looks at what another node may have written
 QUIET = 5  # seconds without progress after which a rank is read before it is asked for its end
 
 
@@ -37,6 +38,9 @@ def short(text, most=LONGEST):
 def py_spy(directory, path):
     """The path of py-spy: that of the job, or else the environment's own."""
     sent = os.path.join(directory, PY_SPY)
+    # hvdctl, which may be root of the node, sets no mode where this job's programs may exchange the file for a link
+    with contextlib.suppress(OSError):
+        os.chmod(sent, 0o755)
     return sent if os.access(sent, os.X_OK) else shutil.which("py-spy", path=path)
 
 
@@ -171,10 +175,16 @@ class Stacks:
         self.log, self.path, self.start = log, path, start
         self.reading, self.quiet = None, 0
         self.recorded = None  # when a frame was written
+        # other nodes of Slurm's write the request; a network file system may remember that it was missing
+        self.is_shared, self.due = "SLURMD_NODENAME" in os.environ, 0.0
         self.seen = self.mark()  # a request from before the rank's start is not for it
 
     def mark(self):
         """What identifies the file of the last request; None without one."""
+        if self.is_shared and time.monotonic() >= self.due:
+            self.due = time.monotonic() + LOOK
+            with contextlib.suppress(OSError):
+                os.listdir(self.log.directory)
         with contextlib.suppress(OSError):
             found = os.lstat(os.path.join(self.log.directory, WANTED))
             return found.st_ino, found.st_mtime_ns

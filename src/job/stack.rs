@@ -1,0 +1,214 @@
+//! Where the ranks of a running job are: their stacks, which the ranks' supervisors read on all nodes at once.
+
+use super::cleanup::JobNodes;
+use super::manage::JobList;
+use super::node_log::own_directory;
+use super::py_spy;
+use crate::cluster::each_node::{NodeResults, each_node};
+use crate::cluster::member::Member;
+use crate::error::{Error, NodeError};
+use crate::event::{Events, Message, Step};
+use crate::model::stack::RankStack;
+use crate::random;
+use crate::record::list::Job;
+use crate::transport::node::Script;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+const ASK: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/stack.sh"));
+
+/// The failure of `stacks.py` where a rank has no py-spy.
+const NO_PY_SPY: &str = "there is no py-spy";
+
+/// Tenths of a second that a node's ranks may take. `stacks.py` takes at most 4 s.
+const PATIENCE: u32 = 60;
+
+/// The options of a reading.
+#[derive(Debug, Clone, Default)]
+pub struct StackRequest {
+    /// The ranks; all if there are none.
+    pub ranks: BTreeSet<u32>,
+    /// Set if variables are read, too.
+    pub locals: bool,
+    /// Set if frames of other languages than Python are read, for which each process is stopped for a moment.
+    pub native: bool,
+    /// The file of py-spy's program.
+    pub py_spy: Option<PathBuf>,
+}
+
+/// The stacks of a job's ranks.
+#[derive(Debug)]
+pub struct StackReport {
+    /// The id of the job.
+    pub job: String,
+    /// The ranks that were read, in order.
+    pub ranks: Vec<RankStack>,
+    /// The nodes, and ranks, from which there is no answer.
+    pub failed: Vec<NodeError>,
+}
+
+/// The answer of a node.
+#[derive(Debug, Default, PartialEq)]
+struct NodeAnswer {
+    machine: String,
+    has_py_spy: bool,
+    is_old: bool,
+    ranks: Vec<RankStack>,
+    silent: BTreeSet<u32>,
+}
+
+impl NodeAnswer {
+    /// Parses what `job/stack.sh` prints.
+    fn parse(node: &str, text: &str) -> NodeAnswer {
+        let mut answer = NodeAnswer::default();
+        for line in text.lines() {
+            match line.split_once(' ').unwrap_or((line, "")) {
+                ("machine", name) => answer.machine = name.to_owned(),
+                ("py-spy", _) => answer.has_py_spy = true,
+                ("old", _) => answer.is_old = true,
+                ("stack", text) => answer.ranks.extend(RankStack::read(node, text)),
+                ("silent", rank) => answer.silent.extend(rank.parse::<u32>().ok()),
+                _ => {}
+            }
+        }
+        answer
+    }
+
+    /// Returns whether py-spy would show more of these ranks.
+    fn lacks_py_spy(&self, ranks: &BTreeSet<u32>) -> bool {
+        let is_without = |rank: &RankStack| {
+            is_wanted(rank.rank, ranks) && rank.processes.iter().any(|p| p.failure.as_deref() == Some(NO_PY_SPY))
+        };
+        !self.has_py_spy && self.ranks.iter().any(is_without)
+    }
+}
+
+fn is_wanted(rank: u32, ranks: &BTreeSet<u32>) -> bool {
+    ranks.is_empty() || ranks.contains(&rank)
+}
+
+/// Reads where the ranks of a job are. Sends py-spy to nodes whose ranks have none.
+///
+/// # Errors
+/// If the job does not run, or the node of the launcher does not answer.
+pub async fn stacks(
+    list: &JobList<'_>,
+    job: &Job,
+    request: &StackRequest,
+    events: &Events,
+) -> Result<StackReport, Error> {
+    let nodes = list.nodes_of(job)?;
+    let members: Vec<Member> = nodes.members().cloned().collect();
+    let asked = |members: Vec<Member>| each_node(members, events, async |member| ask(&nodes, member, request, events).await);
+    let NodeResults { ok, mut failed } = asked(members).await;
+    let (mut answers, mut again): (Vec<NodeAnswer>, Vec<Member>) = (Vec::new(), Vec::new());
+    let mut programs: BTreeMap<String, Option<Vec<u8>>> = BTreeMap::new();
+    for (member, answer) in ok {
+        if !answer.lacks_py_spy(&request.ranks) {
+            answers.push(answer);
+            continue;
+        }
+        if !programs.contains_key(&answer.machine) {
+            let program = py_spy::program(&answer.machine, request.py_spy.as_deref(), events).await;
+            let program = program.map_err(|error| events.warn(Message::from(error.to_string()))).ok();
+            programs.insert(answer.machine.clone(), program);
+        }
+        let Some(Some(bytes)) = programs.get(&answer.machine) else {
+            answers.push(answer);
+            continue;
+        };
+        let id = own_directory(&nodes, &member);
+        match py_spy::send(&member, &nodes.cluster.jobs_dir, &id, bytes, events).await {
+            Ok(()) => again.push(member),
+            Err(error) => {
+                events.warn(error);
+                answers.push(answer);
+            }
+        }
+    }
+    if !again.is_empty() {
+        let NodeResults { ok, failed: others } = asked(again).await;
+        answers.extend(ok.into_iter().map(|(_, answer)| answer));
+        failed.extend(others);
+    }
+    for node in list.failed.iter().filter(|error| job.nodes.contains(&error.node)) {
+        failed.push(node.clone());
+    }
+    let mut ranks = Vec::new();
+    for answer in answers {
+        ranks.extend(answer.ranks.into_iter().filter(|rank| is_wanted(rank.rank, &request.ranks)));
+    }
+    ranks.sort_by_key(|rank| rank.rank);
+    Ok(StackReport { job: job.id.clone(), ranks, failed })
+}
+
+/// Asks a node. Ranks that do not answer are answers themselves.
+async fn ask(
+    nodes: &JobNodes<'_>,
+    member: Member,
+    request: &StackRequest,
+    events: &Events,
+) -> Result<(Member, NodeAnswer), NodeError> {
+    const OPERATION: &str = "read the stacks";
+    let node = member.node.name.clone();
+    let _step = events.begin(&node, Step::read("reading stacks"));
+    let number = random::id();
+    let (locals, native) = (request.locals, request.native);
+    let wanted = serde_json::json!({ "number": number, "locals": locals, "native": native, "failed": false });
+    let script = Script::new(ASK)
+        .with("jobs_dir", &nodes.cluster.jobs_dir)
+        .with("id", &own_directory(nodes, &member))
+        .with("request", &wanted.to_string())
+        .with("number", &number)
+        .with("limit", &PATIENCE.to_string());
+    let output = member.transport.script(&script, OPERATION).await?;
+    let mut answer = NodeAnswer::parse(&node, &String::from_utf8_lossy(&output));
+    if answer.is_old {
+        let cause = "the job was started by an earlier hvdctl, whose ranks do not answer";
+        return Err(NodeError::failed(&node, OPERATION, cause));
+    }
+    for rank in std::mem::take(&mut answer.silent) {
+        let failure = Some(format!("its supervisor did not answer within {} s", PATIENCE / 10));
+        answer.ranks.push(RankStack {
+            rank,
+            node: node.clone(),
+            quiet: 0,
+            processes: Vec::new(),
+            left_out: 0,
+            failure,
+        });
+    }
+    Ok((member, answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_of_a_node_is_parsed() {
+        let text = "machine x86_64\nstack {\"rank\": 3, \"quiet\": 0, \"processes\": [], \"left_out\": 0}\nstack {\nsilent 4\n\
+                    silent x\n";
+        let answer = NodeAnswer::parse("node2", text);
+        assert_eq!((&*answer.machine, answer.has_py_spy, answer.is_old), ("x86_64", false, false));
+        assert_eq!((answer.ranks.len(), answer.ranks[0].rank, &*answer.ranks[0].node), (1, 3, "node2"));
+        assert_eq!(Vec::from_iter(answer.silent), [4]);
+        assert!(NodeAnswer::parse("node2", "old\n").is_old);
+    }
+
+    #[test]
+    fn py_spy_is_sent_only_where_wanted_ranks_lack_it() {
+        let rank = |rank: u32, failure: &str| {
+            let text = format!(
+                "stack {{\"rank\": {rank}, \"quiet\": 0, \"left_out\": 0, \"processes\": [{{\"pid\": 1, \"command\": \"a\", \
+                 \"failure\": \"{failure}\"}}]}}\n"
+            );
+            text
+        };
+        let text = rank(0, NO_PY_SPY) + &rank(1, "Permission denied");
+        let answer = NodeAnswer::parse("a", &text);
+        assert!(answer.lacks_py_spy(&BTreeSet::new()) && answer.lacks_py_spy(&BTreeSet::from([0])));
+        assert!(!answer.lacks_py_spy(&BTreeSet::from([1])));
+        assert!(!NodeAnswer::parse("a", &format!("py-spy\n{text}")).lacks_py_spy(&BTreeSet::new()));
+    }
+}

@@ -1,0 +1,487 @@
+//! Where the ranks of a job are: the stacks of their processes, as `stacks.py` reads them on the nodes.
+
+use super::idle_rank::fold;
+use crate::text::nodeset;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most bytes of the text of a rank's stacks that are read.
+const MOST: usize = 128 << 10;
+
+/// Parts of the paths of libraries, in contrast to the user's project.
+const LIBRARIES: [&str; 5] = ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "/lib64/python"];
+
+/// Parts of the names of functions in which ranks wait for one another: those of PyTorch, Horovod, MPI, NCCL, Gloo, JAX
+/// and TensorFlow.
+const COLLECTIVES: [&str; 15] = [
+    "all_reduce",
+    "allreduce",
+    "all_gather",
+    "allgather",
+    "reduce_scatter",
+    "reducescatter",
+    "all_to_all",
+    "alltoall",
+    "broadcast",
+    "barrier",
+    "synchronize",
+    "init_process_group",
+    "rendezvous",
+    "sync_global_devices",
+    "bcast",
+];
+
+/// The number of the innermost frames among which a collective operation is looked for: that of a data loader's caller
+/// is not what the rank waits in.
+const INNERMOST: usize = 12;
+
+/// A rank without progress for fewer seconds may just have begun to wait.
+const IDLE: u64 = 5;
+
+/// A frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StackFrame {
+    /// The function.
+    #[serde(deserialize_with = "one_line")]
+    pub name: String,
+    /// The path of its file; empty in the kernel.
+    #[serde(deserialize_with = "one_line")]
+    pub file: String,
+    /// The line; 0 if it is not known.
+    pub line: u32,
+    /// Names and values of its variables, shortened; only with `--locals`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "lines")]
+    pub locals: Vec<(String, String)>,
+}
+
+/// A thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StackThread {
+    /// Its name.
+    #[serde(deserialize_with = "one_line")]
+    pub name: String,
+    /// True if it computes.
+    pub active: bool,
+    /// Its activity by what the kernel shows, if that is all that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_line")]
+    pub does: Option<String>,
+    /// The frames, the innermost first.
+    pub frames: Vec<StackFrame>,
+}
+
+/// A process of a rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StackProcess {
+    /// Its number, in the container if it is in one.
+    pub pid: u32,
+    /// Its command line, shortened.
+    #[serde(deserialize_with = "one_line")]
+    pub command: String,
+    /// What the kernel shows of it, such as `sleeping in clock_nanosleep`; null if it could not be read.
+    #[serde(default, deserialize_with = "maybe_line")]
+    pub does: Option<String>,
+    /// Its threads, the first one in front.
+    #[serde(default)]
+    pub threads: Vec<StackThread>,
+    /// The reason why its stacks could not be read; null if they could.
+    #[serde(default, deserialize_with = "maybe_line")]
+    pub failure: Option<String>,
+}
+
+/// A rank's processes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RankStack {
+    /// The global rank.
+    pub rank: u32,
+    /// Its node.
+    #[serde(default, deserialize_with = "one_line")]
+    pub node: String,
+    /// The seconds without progress until then, as far as the rank's supervisor watches that.
+    pub quiet: u64,
+    /// The process that the rank's supervisor has started, and those that descend from it.
+    pub processes: Vec<StackProcess>,
+    /// The number of processes that were not read, because there are too many.
+    pub left_out: u32,
+    /// The reason why the rank could not be read; null if it could.
+    #[serde(default, deserialize_with = "maybe_line")]
+    pub failure: Option<String>,
+}
+
+/// Ranks that are at the same place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StackGroup {
+    /// The ranks, in order; at least one.
+    pub ranks: Vec<RankStack>,
+}
+
+/// A text without control characters, which would disturb a terminal: ranks can write anything there.
+fn clean(text: String) -> String {
+    if text.chars().any(char::is_control) { text.chars().filter(|c| !c.is_control()).collect() } else { text }
+}
+
+fn one_line<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    String::deserialize(deserializer).map(clean)
+}
+
+fn maybe_line<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Option::<String>::deserialize(deserializer).map(|text| text.map(clean))
+}
+
+fn lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    let found = Vec::<(String, String)>::deserialize(deserializer)?;
+    Ok(found.into_iter().map(|(name, value)| (clean(name), clean(value))).collect())
+}
+
+impl StackFrame {
+    /// Returns whether it is the user's own code, by its path.
+    pub fn is_own(&self) -> bool {
+        !self.file.is_empty() && self.line > 0 && !LIBRARIES.iter().any(|part| self.file.contains(part))
+    }
+
+    /// Formats where it is: the path below the library's or project's directory, and the line.
+    pub fn place(&self) -> String {
+        let below = |part: &str| self.file.split_once(part).map(|(_, path)| path);
+        let path = below("/site-packages/").or_else(|| below("/dist-packages/")).unwrap_or_else(|| {
+            let start = self.file.rfind('/').map_or(0, |end| self.file[..end].rfind('/').map_or(0, |start| start + 1));
+            // a file of the project is known by its name
+            if self.is_own() { self.file.rsplit('/').next().unwrap_or_default() } else { &self.file[start..] }
+        });
+        if self.line > 0 { format!("{path}:{}", self.line) } else { path.to_owned() }
+    }
+
+    fn is_collective(&self) -> bool {
+        let name = self.name.to_lowercase();
+        COLLECTIVES.iter().any(|collective| name.contains(collective))
+    }
+}
+
+impl RankStack {
+    /// Reads the text of a node; `None` if it is not one. `node`: the node that it came from.
+    pub fn read(node: &str, text: &str) -> Option<RankStack> {
+        let found: RankStack = (text.len() <= MOST).then(|| serde_json::from_str(text).ok())??;
+        Some(RankStack { node: node.to_owned(), ..found })
+    }
+
+    /// Returns the process that shows where the rank is: the first one whose stacks could be read, else one that does
+    /// not only wait for another process.
+    pub fn main(&self) -> Option<&StackProcess> {
+        let waits_for_child = |process: &&StackProcess| {
+            process.does.as_deref().is_some_and(|does| does.contains("for a child process"))
+        };
+        let readable = self.processes.iter().find(|process| process.failure.is_none());
+        readable.or_else(|| self.processes.iter().find(|process| !waits_for_child(process))).or(self.processes.first())
+    }
+
+    /// Returns the frames of its first thread, the innermost first.
+    pub fn frames(&self) -> &[StackFrame] {
+        self.main().and_then(|process| process.threads.first()).map_or(&[], |thread| &thread.frames)
+    }
+
+    /// Returns the call in which it is, as the user's code shows it, and whether that is a collective operation.
+    fn call(&self) -> Option<(String, bool)> {
+        let frames = self.frames();
+        let is_collective = frames.iter().take(INNERMOST).any(StackFrame::is_collective);
+        let own = frames.iter().position(StackFrame::is_own);
+        let (name, place) = match own {
+            Some(0) => (&frames[0].name, frames[0].place()),
+            Some(at) => (&frames[at - 1].name, frames[at].place()),
+            None => frames.first().map(|frame| (&frame.name, frame.place()))?,
+        };
+        Some((format!("{name} ({place})"), is_collective))
+    }
+
+    /// Describes what its process does: `sleeping in clock_nanosleep since 14 s`.
+    fn activity(&self) -> Option<String> {
+        let does = self.main()?.does.as_deref()?;
+        Some(if self.quiet >= IDLE { format!("{does} since {} s", self.quiet) } else { does.to_owned() })
+    }
+
+    /// Returns what ranks at the same place have in common.
+    fn place(&self) -> (Vec<(&str, &str, u32)>, Option<&str>) {
+        let frames: Vec<_> = self.frames().iter().map(|frame| (&*frame.name, &*frame.file, frame.line)).collect();
+        let does = if frames.is_empty() { self.failure.as_deref().or_else(|| self.main()?.does.as_deref()) } else { None };
+        (frames, does)
+    }
+}
+
+impl StackGroup {
+    /// Formats its ranks with their nodes: `ranks 0-2 on node[1-2]`.
+    pub fn name(&self) -> String {
+        let nodes: BTreeSet<&str> = self.ranks.iter().map(|rank| &*rank.node).collect();
+        format!("{} on {}", fold(self.numbers()), nodeset::fold(&Vec::from_iter(nodes)))
+    }
+
+    /// Returns the numbers of its ranks.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.ranks.iter().map(|rank| rank.rank)
+    }
+
+    /// Returns the rank that stands for all of them: the one that has made no progress for the longest time.
+    pub fn example(&self) -> &RankStack {
+        self.ranks.iter().max_by_key(|rank| (rank.quiet, u32::MAX - rank.rank)).unwrap_or(&self.ranks[0])
+    }
+
+    /// Returns whether its ranks wait for others in a collective operation.
+    fn waits(&self) -> bool {
+        self.example().call().is_some_and(|(_, is_collective)| is_collective)
+    }
+
+    /// Describes where its ranks are: `load (data.py:31), sleeping in clock_nanosleep since 14 s`.
+    pub fn describe(&self) -> String {
+        let example = self.example();
+        let words: Vec<String> = match example.call() {
+            Some((call, true)) => vec![call],
+            Some((call, false)) => [Some(call), example.activity()].into_iter().flatten().collect(),
+            None => vec![example.activity().or(example.failure.clone()).unwrap_or_else(|| "unknown".into())],
+        };
+        words.join(", ")
+    }
+
+    /// Describes where its ranks are, as a part of a sentence.
+    fn clause(&self, subject: &str) -> String {
+        let is_one = self.ranks.len() == 1;
+        if self.example().processes.is_empty() {
+            return format!("{subject} could not be read: {}", self.describe());
+        }
+        let verb = match (self.waits(), self.example().frames().is_empty()) {
+            (true, _) => if is_one { "waits in" } else { "wait in" },
+            (false, false) => if is_one { "is in" } else { "are in" },
+            (false, true) => if is_one { "is" } else { "are" },
+        };
+        format!("{subject} {verb} {}", self.describe())
+    }
+}
+
+/// Returns groups of ranks that are at the same place, the smallest first: most ranks wait, and the few that are
+/// elsewhere are what they wait for.
+pub fn groups(ranks: impl IntoIterator<Item = RankStack>) -> Vec<StackGroup> {
+    let mut ranks = Vec::from_iter(ranks);
+    ranks.sort_by_key(|rank| rank.rank);
+    let mut found: Vec<StackGroup> = Vec::new();
+    for rank in ranks {
+        match found.iter_mut().find(|group| group.ranks[0].place() == rank.place()) {
+            Some(group) => group.ranks.push(rank),
+            None => found.push(StackGroup { ranks: vec![rank] }),
+        }
+    }
+    // of as many ranks, those that wait for others last
+    found.sort_by_key(|group| (group.ranks.len(), group.waits(), group.ranks[0].rank));
+    found
+}
+
+/// The most groups that a sentence names.
+const NAMED: usize = 3;
+
+/// Summarizes groups in one sentence: how many ranks wait where, and where the others are. `None` without ranks.
+pub fn sentence(groups: &[StackGroup]) -> Option<String> {
+    let all: usize = groups.iter().map(|group| group.ranks.len()).sum();
+    let (largest, others) = groups.split_last()?;
+    if others.is_empty() {
+        let subject = if all == 1 { largest.name() } else { format!("all {all} ranks") };
+        return Some(largest.clause(&subject));
+    }
+    let subject = match largest.ranks.len() {
+        1 => largest.name(),
+        count => format!("{count} of {all} ranks"),
+    };
+    let named = others.iter().take(NAMED).map(|group| group.clause(&group.name()));
+    let mut clauses: Vec<String> = std::iter::once(largest.clause(&subject)).chain(named).collect();
+    let rest: usize = others.iter().skip(NAMED).map(|group| group.ranks.len()).sum();
+    if rest > 0 {
+        clauses.push(format!("{rest} more ranks are elsewhere"));
+    }
+    Some(clauses.join("; "))
+}
+
+/// Returns the lines that show a stack: the user's own frames, and of each row of library frames the first and the last
+/// one. `all`: all frames.
+pub fn lines_of(frames: &[StackFrame], all: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    for row in frames.chunk_by(|a, b| a.is_own() == b.is_own()) {
+        let shown = |frame: &StackFrame| {
+            let place = frame.place();
+            let mut text = if place.is_empty() { frame.name.clone() } else { format!("{} ({place})", frame.name) };
+            frame.locals.iter().for_each(|(name, value)| text += &format!("\n    {name} = {value}"));
+            text
+        };
+        if all || row[0].is_own() || row.len() <= 3 {
+            lines.extend(row.iter().map(shown));
+            continue;
+        }
+        lines.extend([shown(&row[0]), format!("… {} more", row.len() - 2), shown(&row[row.len() - 1])]);
+    }
+    lines
+}
+
+/// Summarizes the processes of a rank other than the main one by what their first threads do.
+pub fn others_of(rank: &RankStack) -> Vec<String> {
+    let main = rank.main().map(|process| process.pid);
+    let mut alike: BTreeMap<String, usize> = BTreeMap::new();
+    for process in rank.processes.iter().filter(|process| Some(process.pid) != main) {
+        let frames = process.threads.first().map_or(&[][..], |thread| &thread.frames);
+        let frame = frames.iter().find(|frame| frame.is_own()).or(frames.first());
+        let at = frame.map(|frame| format!("{} ({})", frame.name, frame.place()));
+        let words = [at, process.does.clone()].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let command = process.command.split(' ').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+        *alike.entry(format!("{command}: {words}")).or_default() += 1;
+    }
+    let mut texts: Vec<String> = alike
+        .into_iter()
+        .map(|(text, count)| if count == 1 { text } else { format!("{count} × {text}") })
+        .collect();
+    if rank.left_out > 0 {
+        texts.push(format!("{} more processes", rank.left_out));
+    }
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(name: &str, file: &str, line: u32) -> StackFrame {
+        StackFrame { name: name.into(), file: file.into(), line, locals: Vec::new() }
+    }
+
+    /// The stack of a rank that waits for the others in PyTorch.
+    fn waiting() -> Vec<StackFrame> {
+        let torch = "/usr/lib/python3/dist-packages/torch/distributed";
+        vec![
+            frame("all_reduce", &format!("{torch}/distributed_c10d.py"), 2501),
+            frame("wrapper", &format!("{torch}/c10d_logger.py"), 79),
+            frame("<module>", "/workspace/train.py", 44),
+        ]
+    }
+
+    fn loading() -> Vec<StackFrame> {
+        vec![frame("load", "/workspace/data.py", 31), frame("<module>", "/workspace/train.py", 40)]
+    }
+
+    fn rank(rank: u32, quiet: u64, does: &str, frames: Vec<StackFrame>) -> RankStack {
+        let thread = StackThread { name: "MainThread".into(), active: false, does: None, frames };
+        let process = StackProcess {
+            pid: 100 + rank,
+            command: "python3 train.py".into(),
+            does: Some(does.into()),
+            threads: vec![thread],
+            failure: None,
+        };
+        let node = format!("node{}", rank / 2 + 1);
+        RankStack { rank, node, quiet, processes: vec![process], left_out: 0, failure: None }
+    }
+
+    #[test]
+    fn the_ranks_that_are_elsewhere_come_first() {
+        let waits = |number| rank(number, 12, "waiting in epoll_wait for input", waiting());
+        let slow = rank(2, 14, "sleeping in clock_nanosleep", loading());
+        let found = groups([waits(3), waits(0), slow.clone(), waits(1)]);
+        let names: Vec<String> = found.iter().map(StackGroup::name).collect();
+        assert_eq!(names, ["rank 2 on node2", "ranks 0-1,3 on node[1-2]"]);
+        let expected = "3 of 4 ranks wait in all_reduce (train.py:44); rank 2 on node2 is in load (data.py:31), \
+                        sleeping in clock_nanosleep since 14 s";
+        assert_eq!(sentence(&found).unwrap(), expected);
+        // of two ranks the one that waits is not the cause
+        let found = groups([waits(0), RankStack { rank: 1, ..slow.clone() }]);
+        assert_eq!(found[0].numbers().collect::<Vec<_>>(), [1]);
+        assert!(sentence(&found).unwrap().starts_with("rank 0 on node1 waits in all_reduce (train.py:44); rank 1 on"));
+        assert_eq!(
+            sentence(&groups((0..4).map(waits))).unwrap(),
+            "all 4 ranks wait in all_reduce (train.py:44)"
+        );
+        assert_eq!(
+            sentence(&groups([slow])).unwrap(),
+            "rank 2 on node2 is in load (data.py:31), sleeping in clock_nanosleep since 14 s"
+        );
+        assert_eq!(sentence(&[]), None);
+    }
+
+    #[test]
+    fn many_places_are_a_short_sentence() {
+        let at = |number: u32| rank(number, 0, "running", vec![frame("f", "/p/a.py", number + 1)]);
+        let text = sentence(&groups((0..9).map(at))).unwrap();
+        assert!(text.ends_with("; 5 more ranks are elsewhere") && text.matches(';').count() == 4, "{text}");
+    }
+
+    #[test]
+    fn a_rank_that_could_not_be_read_is_shown_with_what_is_known() {
+        let mut silent = rank(1, 90, "blocked in the kernel in nfs_wait", Vec::new());
+        silent.processes[0].failure = Some("there is no py-spy".into());
+        let gone = RankStack { processes: Vec::new(), failure: Some("it has just ended".into()), ..rank(3, 0, "", Vec::new()) };
+        let found = groups([rank(0, 0, "x", waiting()), rank(2, 0, "x", waiting()), silent, gone]);
+        assert_eq!(
+            sentence(&found).unwrap(),
+            "2 of 4 ranks wait in all_reduce (train.py:44); rank 1 on node1 is blocked in the kernel in nfs_wait since 90 \
+             s; rank 3 on node2 could not be read: it has just ended"
+        );
+    }
+
+    #[test]
+    fn a_shell_around_the_training_is_not_where_the_rank_is() {
+        let mut found = rank(0, 0, "sleeping in clock_nanosleep", loading());
+        let shell = StackProcess {
+            pid: 7,
+            command: "sh run.sh".into(),
+            does: Some("waiting in wait4 for a child process".into()),
+            threads: Vec::new(),
+            failure: Some("Failed to find python version from target process".into()),
+        };
+        found.processes.insert(0, shell.clone());
+        assert_eq!(found.main().unwrap().pid, 100);
+        found.processes[1].failure = Some("Permission denied".into());
+        assert_eq!(found.main().unwrap().pid, 100);
+        found.processes.truncate(1);
+        assert_eq!(found.main().unwrap().pid, 7);
+    }
+
+    #[test]
+    fn frames_of_libraries_are_shortened() {
+        let library = |line| frame("f", "/usr/lib/python3.11/threading.py", line);
+        let frames = [vec![frame("load", "/w/data.py", 3)], (1..9).map(library).collect(), loading()].concat();
+        assert_eq!(
+            lines_of(&frames, false),
+            [
+                "load (data.py:3)",
+                "f (python3.11/threading.py:1)",
+                "… 6 more",
+                "f (python3.11/threading.py:8)",
+                "load (data.py:31)",
+                "<module> (train.py:40)"
+            ]
+        );
+        assert_eq!(lines_of(&frames, true).len(), 11);
+        assert_eq!(lines_of(&waiting(), false)[0], "all_reduce (torch/distributed/distributed_c10d.py:2501)");
+        let mut local = frame("f", "a.py", 1);
+        local.locals = vec![("a".into(), "4".into())];
+        assert_eq!(lines_of(&[local], false), ["f (a.py:1)\n    a = 4"]);
+        assert_eq!(lines_of(&[frame("nfs_wait", "", 0)], false), ["nfs_wait"]);
+    }
+
+    #[test]
+    fn data_loaders_are_shown_under_their_rank() {
+        let mut found = rank(0, 0, "waiting in poll for input", loading());
+        for pid in [8, 9] {
+            let worker = rank(0, 0, "sleeping in clock_nanosleep", vec![frame("fetch", "/w/data.py", 12)]);
+            found.processes.push(StackProcess { pid, ..worker.processes[0].clone() });
+        }
+        found.left_out = 4;
+        assert_eq!(
+            others_of(&found),
+            ["2 × python3: fetch (data.py:12), sleeping in clock_nanosleep", "4 more processes"]
+        );
+    }
+
+    #[test]
+    fn what_a_node_sends_is_read() {
+        let text = r#"{"time": 1.5, "pid": 7, "left_out": 0, "rank": 3, "quiet": 14, "number": "a", "processes":
+            [{"pid": 7, "command": "python3\u001b[2J t.py", "does": "sleeping", "threads": [{"name": "Main", "active":
+            false, "frames": [{"name": "f\n", "file": "/p/t.py", "line": 6, "locals": [["a", "\u00074"]]}]}]}]}"#;
+        let found = RankStack::read("node2", text).unwrap();
+        assert_eq!((found.rank, &*found.node, found.quiet), (3, "node2", 14));
+        assert_eq!(found.processes[0].command, "python3[2J t.py");
+        assert_eq!(found.frames()[0].locals, [("a".to_owned(), "4".to_owned())]);
+        for text in ["", "{", "[]", r#"{"rank": -1}"#, &"[".repeat(200_000)] {
+            assert_eq!(RankStack::read("node2", text), None, "{text:.20}");
+        }
+    }
+}
