@@ -134,7 +134,8 @@ fn node_programs_decide_the_same_with_every_python() {
     let ends: BTreeSet<&String> =
         interpreters.keys().min_by_key(minor).into_iter().chain(interpreters.keys().max_by_key(minor)).collect();
     let of_ranks = ends.into_iter().map(|version| (RANK_TESTS, version, &interpreters[version]));
-    let of_all = [TESTS, STATE_TESTS, IN_PLACE_TESTS, ALLOCATION_TESTS, ENDINGS_TESTS, QUEUE_TESTS, STACK_TESTS, EXAMPLE_TESTS];
+    let of_all =
+        [TESTS, STATE_TESTS, IN_PLACE_TESTS, ALLOCATION_TESTS, ENDINGS_TESTS, QUEUE_TESTS, STACK_TESTS, EXAMPLE_TESTS];
     let of_all =
         of_all.iter().flat_map(|tests| interpreters.iter().map(move |(version, name)| (*tests, version, name)));
     let all = Mutex::new(of_all.chain(of_ranks));

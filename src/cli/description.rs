@@ -4,7 +4,8 @@ use super::{Command, Data, Env, Image, Jobs, JobsCommand, Keys, Lock, Slurm, Wai
 use std::time::Duration;
 
 /// The commands for jobs under Slurm, as messages name them; tests/described compares them with the descriptions.
-pub const FOR_SLURM: &str = "train, run, verify, jobs, attach, logs, top, stack, report, stop, fetch, lock and disconnect";
+pub const FOR_SLURM: &str =
+    "train, run, verify, jobs, attach, logs, top, stack, report, stop, fetch, lock and disconnect";
 
 /// The properties of a command that concern its process and its nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use crate::cluster::member::Member;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
+use crate::inventory::Cluster;
 use crate::paths::{private_directory, state_directory};
 use crate::text::digest::hex;
 use crate::transport::local;
@@ -40,7 +41,8 @@ const HINT: &str = "install py-spy in the image or environment of the ranks (pip
 /// If the file cannot be read, there is none for this machine, or pip fails.
 pub async fn program(machine: &str, given: Option<&Path>, events: &Events) -> Result<Vec<u8>, Error> {
     if let Some(path) = given {
-        let named = |error| Error::usage(format!("cannot read {}: {error}", path.display()), "--py-spy names a program");
+        let named =
+            |error| Error::usage(format!("cannot read {}: {error}", path.display()), "--py-spy names a program");
         return fs::read(path).map_err(named);
     }
     let Some((_, platform, hash)) = WHEELS.iter().find(|(name, _, _)| *name == machine) else {
@@ -96,17 +98,23 @@ async fn run(program: &Path, arguments: &[&str], directory: &Path) -> Result<(),
     if output.status.success() { Ok(()) } else { Err(last.to_owned()) }
 }
 
-/// Sends it to the directory of a job on a node. `id`: that of the node's own files.
+/// Sends it to a node, for a job and all later ones there.
 ///
 /// # Errors
 /// If the node cannot store it.
-pub async fn send(member: &Member, jobs_dir: &str, id: &str, bytes: &[u8], events: &Events) -> Result<(), NodeError> {
+pub async fn send(
+    member: &Member,
+    cluster: &Cluster,
+    id: &str,
+    bytes: &[u8],
+    events: &Events,
+) -> Result<(), NodeError> {
     const SEND: &str = "send py-spy";
     let _step = events.begin(&member.node.name, Step::transfer("sending py-spy".into()));
     let transport = &member.transport;
     // standard input has the program
-    let script = Script::new(TOOL).with("jobs_dir", jobs_dir).with("id", id).whole();
-    let process = transport.spawn(RunAs::Root, &["sh", "-c", &script], SEND).await?;
+    let script = Script::new(TOOL).with("jobs_dir", &cluster.jobs_dir).with("cluster", &cluster.name).with("id", id);
+    let process = transport.spawn(RunAs::Root, &["sh", "-c", &script.whole()], SEND).await?;
     let (sender, receiver) = channel(1);
     let pieces: Vec<Vec<u8>> = bytes.chunks(256 << 10).map(<[u8]>::to_vec).collect();
     let feed = async {

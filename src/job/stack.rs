@@ -99,37 +99,22 @@ pub async fn stacks(
 ) -> Result<StackReport, Error> {
     let nodes = list.nodes_of(job)?;
     let members: Vec<Member> = nodes.members().cloned().collect();
-    let asked = |members: Vec<Member>| each_node(members, events, async |member| ask(&nodes, member, request, events).await);
+    let asked =
+        |members: Vec<Member>| each_node(members, events, async |member| ask(&nodes, member, request, events).await);
     let NodeResults { ok, mut failed } = asked(members).await;
-    let (mut answers, mut again): (Vec<NodeAnswer>, Vec<Member>) = (Vec::new(), Vec::new());
-    let mut programs: BTreeMap<String, Option<Vec<u8>>> = BTreeMap::new();
-    for (member, answer) in ok {
-        if !answer.lacks_py_spy(&request.ranks) {
-            answers.push(answer);
-            continue;
+    let (without, with): (Vec<_>, Vec<_>) = ok.into_iter().partition(|(_, answer)| answer.lacks_py_spy(&request.ranks));
+    let mut answers: Vec<NodeAnswer> = with.into_iter().map(|(_, answer)| answer).collect();
+    let (members, known): (Vec<Member>, Vec<NodeAnswer>) = without.into_iter().unzip();
+    match send_py_spy(&nodes, &members, &known, request, events).await {
+        Ok(()) => {
+            let NodeResults { ok, failed: others } = asked(members).await;
+            answers.extend(ok.into_iter().map(|(_, answer)| answer));
+            failed.extend(others);
         }
-        if !programs.contains_key(&answer.machine) {
-            let program = py_spy::program(&answer.machine, request.py_spy.as_deref(), events).await;
-            let program = program.map_err(|error| events.warn(Message::from(error.to_string()))).ok();
-            programs.insert(answer.machine.clone(), program);
+        Err(error) => {
+            events.warn(Message::from(error.to_string()));
+            answers.extend(known);
         }
-        let Some(Some(bytes)) = programs.get(&answer.machine) else {
-            answers.push(answer);
-            continue;
-        };
-        let id = own_directory(&nodes, &member);
-        match py_spy::send(&member, &nodes.cluster.jobs_dir, &id, bytes, events).await {
-            Ok(()) => again.push(member),
-            Err(error) => {
-                events.warn(error);
-                answers.push(answer);
-            }
-        }
-    }
-    if !again.is_empty() {
-        let NodeResults { ok, failed: others } = asked(again).await;
-        answers.extend(ok.into_iter().map(|(_, answer)| answer));
-        failed.extend(others);
     }
     for node in list.failed.iter().filter(|error| job.nodes.contains(&error.node)) {
         failed.push(node.clone());
@@ -140,6 +125,31 @@ pub async fn stacks(
     }
     ranks.sort_by_key(|rank| rank.rank);
     Ok(StackReport { job: job.id.clone(), ranks, failed })
+}
+
+/// Sends py-spy to nodes whose ranks have none. `answers`: theirs, in the same order.
+async fn send_py_spy(
+    nodes: &JobNodes<'_>,
+    members: &[Member],
+    answers: &[NodeAnswer],
+    request: &StackRequest,
+    events: &Events,
+) -> Result<(), Error> {
+    let mut programs: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
+    for machine in answers.iter().map(|answer| &*answer.machine) {
+        if !programs.contains_key(machine) {
+            programs.insert(machine, py_spy::program(machine, request.py_spy.as_deref(), events).await?);
+        }
+    }
+    // where they share a directory, one is enough
+    let most = if nodes.shares_directory { 1 } else { members.len() };
+    let pairs: Vec<_> = members.iter().zip(answers).take(most).collect();
+    let sent = each_node(pairs, events, async |(member, answer): (&Member, &NodeAnswer)| {
+        let none = Vec::new();
+        let bytes = programs.get(&*answer.machine).unwrap_or(&none);
+        py_spy::send(member, nodes.cluster, nodes.id, bytes, events).await
+    });
+    sent.await.all().map(drop)
 }
 
 /// Asks a node. Ranks that do not answer are answers themselves.

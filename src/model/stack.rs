@@ -39,6 +39,9 @@ const INNERMOST: usize = 12;
 /// A rank without progress for fewer seconds may just have begun to wait.
 const IDLE: u64 = 5;
 
+/// A part of the description of a process that waits for another one (`waiting.py`).
+const FOR_CHILD: &str = "for a child process";
+
 /// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StackFrame {
@@ -166,9 +169,8 @@ impl RankStack {
     /// Returns the process that shows where the rank is: the first one whose stacks could be read, else one that does
     /// not only wait for another process.
     pub fn main(&self) -> Option<&StackProcess> {
-        let waits_for_child = |process: &&StackProcess| {
-            process.does.as_deref().is_some_and(|does| does.contains("for a child process"))
-        };
+        let waits_for_child =
+            |process: &&StackProcess| process.does.as_deref().is_some_and(|does| does.contains(FOR_CHILD));
         let readable = self.processes.iter().find(|process| process.failure.is_none());
         readable.or_else(|| self.processes.iter().find(|process| !waits_for_child(process))).or(self.processes.first())
     }
@@ -197,10 +199,17 @@ impl RankStack {
         Some(if self.quiet >= IDLE { format!("{does} since {} s", self.quiet) } else { does.to_owned() })
     }
 
+    /// Describes the process that its main one waits for: `python: fetch (data.py:4), sleeping in clock_nanosleep`.
+    fn awaited_child(&self) -> Option<String> {
+        let waits = self.main()?.does.as_deref()?.contains(FOR_CHILD);
+        waits.then(|| others_of(self).into_iter().next()).flatten()
+    }
+
     /// Returns what ranks at the same place have in common.
     fn place(&self) -> (Vec<(&str, &str, u32)>, Option<&str>) {
         let frames: Vec<_> = self.frames().iter().map(|frame| (&*frame.name, &*frame.file, frame.line)).collect();
-        let does = if frames.is_empty() { self.failure.as_deref().or_else(|| self.main()?.does.as_deref()) } else { None };
+        let does =
+            if frames.is_empty() { self.failure.as_deref().or_else(|| self.main()?.does.as_deref()) } else { None };
         (frames, does)
     }
 }
@@ -230,7 +239,9 @@ impl StackGroup {
     /// Describes where its ranks are: `load (data.py:31), sleeping in clock_nanosleep since 14 s`.
     pub fn describe(&self) -> String {
         let example = self.example();
+        let child = example.awaited_child().map(|child| format!("whose process {child}"));
         let words: Vec<String> = match example.call() {
+            Some((call, false)) if child.is_some() => [Some(call), child].into_iter().flatten().collect(),
             Some((call, true)) => vec![call],
             Some((call, false)) => [Some(call), example.activity()].into_iter().flatten().collect(),
             None => vec![example.activity().or(example.failure.clone()).unwrap_or_else(|| "unknown".into())],
@@ -245,9 +256,27 @@ impl StackGroup {
             return format!("{subject} could not be read: {}", self.describe());
         }
         let verb = match (self.waits(), self.example().frames().is_empty()) {
-            (true, _) => if is_one { "waits in" } else { "wait in" },
-            (false, false) => if is_one { "is in" } else { "are in" },
-            (false, true) => if is_one { "is" } else { "are" },
+            (true, _) => {
+                if is_one {
+                    "waits in"
+                } else {
+                    "wait in"
+                }
+            }
+            (false, false) => {
+                if is_one {
+                    "is in"
+                } else {
+                    "are in"
+                }
+            }
+            (false, true) => {
+                if is_one {
+                    "is"
+                } else {
+                    "are"
+                }
+            }
         };
         format!("{subject} {verb} {}", self.describe())
     }
@@ -326,10 +355,8 @@ pub fn others_of(rank: &RankStack) -> Vec<String> {
         let command = process.command.split(' ').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
         *alike.entry(format!("{command}: {words}")).or_default() += 1;
     }
-    let mut texts: Vec<String> = alike
-        .into_iter()
-        .map(|(text, count)| if count == 1 { text } else { format!("{count} × {text}") })
-        .collect();
+    let mut texts: Vec<String> =
+        alike.into_iter().map(|(text, count)| if count == 1 { text } else { format!("{count} × {text}") }).collect();
     if rank.left_out > 0 {
         texts.push(format!("{} more processes", rank.left_out));
     }
@@ -385,10 +412,7 @@ mod tests {
         let found = groups([waits(0), RankStack { rank: 1, ..slow.clone() }]);
         assert_eq!(found[0].numbers().collect::<Vec<_>>(), [1]);
         assert!(sentence(&found).unwrap().starts_with("rank 0 on node1 waits in all_reduce (train.py:44); rank 1 on"));
-        assert_eq!(
-            sentence(&groups((0..4).map(waits))).unwrap(),
-            "all 4 ranks wait in all_reduce (train.py:44)"
-        );
+        assert_eq!(sentence(&groups((0..4).map(waits))).unwrap(), "all 4 ranks wait in all_reduce (train.py:44)");
         assert_eq!(
             sentence(&groups([slow])).unwrap(),
             "rank 2 on node2 is in load (data.py:31), sleeping in clock_nanosleep since 14 s"
@@ -407,7 +431,11 @@ mod tests {
     fn a_rank_that_could_not_be_read_is_shown_with_what_is_known() {
         let mut silent = rank(1, 90, "blocked in the kernel in nfs_wait", Vec::new());
         silent.processes[0].failure = Some("there is no py-spy".into());
-        let gone = RankStack { processes: Vec::new(), failure: Some("it has just ended".into()), ..rank(3, 0, "", Vec::new()) };
+        let gone = RankStack {
+            processes: Vec::new(),
+            failure: Some("it has just ended".into()),
+            ..rank(3, 0, "", Vec::new())
+        };
         let found = groups([rank(0, 0, "x", waiting()), rank(2, 0, "x", waiting()), silent, gone]);
         assert_eq!(
             sentence(&found).unwrap(),
@@ -464,6 +492,12 @@ mod tests {
             let worker = rank(0, 0, "sleeping in clock_nanosleep", vec![frame("fetch", "/w/data.py", 12)]);
             found.processes.push(StackProcess { pid, ..worker.processes[0].clone() });
         }
+        let text = sentence(&groups([found.clone()])).unwrap();
+        assert_eq!(text, "rank 0 on node1 is in load (data.py:31), waiting in poll for input");
+        found.processes[0].does = Some("waiting in wait4 for a child process".into());
+        let text = sentence(&groups([found.clone()])).unwrap();
+        let child = "2 × python3: fetch (data.py:12), sleeping in clock_nanosleep";
+        assert_eq!(text, format!("rank 0 on node1 is in load (data.py:31), whose process {child}"));
         found.left_out = 4;
         assert_eq!(
             others_of(&found),

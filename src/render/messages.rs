@@ -82,12 +82,19 @@ pub fn stacks(groups: &[StackGroup], job: Option<&str>) -> String {
     let sentence = stack::sentence(groups).unwrap_or_default();
     let lines = groups.first().map(|group| stack::lines_of(group.example().frames(), false)).unwrap_or_default();
     let first = groups.first().map(|group| format!("\n    {}:", group.name())).filter(|_| !lines.is_empty());
+    let others = groups.first().map(|group| stack::others_of(group.example())).unwrap_or_default();
+    let others: String = others.iter().map(|other| format!("\n      and {other}")).collect();
     let mut shown: String = lines.iter().take(STACK_LINES).map(|line| format!("\n      {line}")).collect();
     if lines.len() > STACK_LINES {
         shown += &format!("\n      … {} more", lines.len() - STACK_LINES);
     }
-    let hint = job.map_or_else(String::new, |job| format!("\n  hint: hvdctl stack {job} shows where all ranks are now"));
-    format!("where the ranks {}: {sentence}{}{shown}{hint}", if job.is_some() { "are" } else { "were" }, first.unwrap_or_default())
+    let hint =
+        job.map_or_else(String::new, |job| format!("\n  hint: hvdctl stack {job} shows where all ranks are now"));
+    format!(
+        "where the ranks {}: {sentence}{}{shown}{others}{hint}",
+        if job.is_some() { "are" } else { "were" },
+        first.unwrap_or_default()
+    )
 }
 
 /// Formats the message about ranks that make progress again. `seconds`: the longest time without.

@@ -9,7 +9,7 @@ programs=.
 case $id in */*) programs=../.. ;; esac
 printf 'machine %s\n' "$(uname -m)"
 regular "$programs/stacks.py" || { echo old && exit; }
-[ ! -x py-spy ] || echo py-spy
+if regular "$programs/py-spy"; then echo py-spy; fi
 # the ranks that run: a start, and no exit since
 waited=' '
 if open_regular states; then

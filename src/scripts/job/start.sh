@@ -19,6 +19,8 @@ if ! error=$(create 2>&1); then
 fi
 enter "$id"
 printf '%s' "$files" | base64 -d | tar -xpmf - --no-same-owner
+# job/tool.sh has stored it; without it ranks have no stacks
+if [ -e "$jobs_dir/.py-spy@$cluster" ]; then put py-spy <"$jobs_dir/.py-spy@$cluster" || rm -f py-spy; fi
 # until outside.py has examined what the job wrote outside the mounts, its container is kept
 [ -e outside ] || printf '?\n' | put outside
 # a pipeline has the exit code of its last program, and tar accepts empty input

@@ -36,7 +36,7 @@ for record in "$jobs_dir"/*/job.json; do
   *) failed=1 ;;
   esac
 done
-rm -f "$jobs_dir/.drained@$cluster" "$jobs_dir/.bench@$cluster" "$jobs_dir"/.bench.*@"$cluster" "$jobs_dir/.ledger@$cluster" \
+rm -f "$jobs_dir/.drained@$cluster" "$jobs_dir/.py-spy@$cluster" "$jobs_dir/.bench@$cluster" "$jobs_dir"/.bench.*@"$cluster" "$jobs_dir/.ledger@$cluster" \
   "$jobs_dir/.ledger.new@$cluster" "$jobs_dir/.ledger.lock@$cluster" || failed=1
 # a directory that is not empty has files of others
 rm -f "$ssh_dir.lock" || failed=1

@@ -19,6 +19,7 @@ import activity  # noqa: E402
 import files  # noqa: E402
 import processes  # noqa: E402
 import waiting  # noqa: E402
+from here import PROGRAMS  # noqa: E402
 from reap import WANTED  # noqa: E402
 
 REQUEST = {"number": files.is_text, "locals": files.is_flag, "native": files.is_flag, "failed": files.is_flag}
@@ -36,7 +37,7 @@ def short(text, most=LONGEST):
 
 
 def py_spy(directory, path):
-    """The path of py-spy: that of the job, or else the environment's own."""
+    """The path of py-spy: that of the job, or else the environment's own. `directory`: that of the job's programs."""
     sent = os.path.join(directory, PY_SPY)
     # hvdctl, which may be root of the node, sets no mode where this job's programs may exchange the file for a link
     with contextlib.suppress(OSError):
@@ -60,7 +61,7 @@ def threads(pid, text, with_locals):
         found = sorted(json.loads(text), key=lambda one: one.get("os_thread_id") != pid)
         if not found:
             raise ValueError
-        return [{"name": short(one.get("thread_name") or one.get("os_thread_id")), "active": bool(one.get("active")),
+        return [{"name": short(one.get("thread_name") or "thread %s" % one.get("os_thread_id")), "active": bool(one.get("active")),
                  "frames": [frame(each, with_locals) for each in one["frames"][:FRAMES]]} for one in found[:THREADS]]
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(error)
@@ -213,7 +214,7 @@ class Stacks:
         if self.reading or not request["number"] and is_soon:
             return
         self.quiet = quiet
-        self.reading = Reading(pid, py_spy(self.log.directory, self.path), request, limit, self.start)
+        self.reading = Reading(pid, py_spy(PROGRAMS, self.path), request, limit, self.start)
         self.reading.start()
 
     def read_before_end(self, pid, quiet):
