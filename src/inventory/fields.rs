@@ -244,7 +244,7 @@ tables! {
         /// nofile as their soft one, unless it is set here.
         ulimits: BTreeMap<String, container::Ulimit> = BTreeMap::new(), Table(&check::LIMIT, &Limit);
         /// Capabilities of the containers in addition to Docker's default ones without NET_RAW, like "NET_RAW" or
-        /// "SYS_PTRACE".
+        /// "SYS_NICE".
         cap_add: Vec<String> = Vec::new(), List(&Text(&check::CAPABILITY));
         /// With `runtime = "process"`: lines of bash that set up the environment of ranks, like "module load CUDA" or
         /// "source ~/venv/bin/activate". A login shell runs them when `up` or a job starts.

@@ -185,9 +185,11 @@ impl RankStack {
         let frames = self.frames();
         let is_collective = frames.iter().take(INNERMOST).any(StackFrame::is_collective);
         let own = frames.iter().position(StackFrame::is_own);
+        // of the library's own functions, the one that has the operation's name
+        let called = |at: usize| frames[..at].iter().rev().take(INNERMOST).find(|frame| frame.is_collective());
         let (name, place) = match own {
             Some(0) => (&frames[0].name, frames[0].place()),
-            Some(at) => (&frames[at - 1].name, frames[at].place()),
+            Some(at) => (&called(at).unwrap_or(&frames[at - 1]).name, frames[at].place()),
             None => frames.first().map(|frame| (&frame.name, frame.place()))?,
         };
         Some((format!("{name} ({place})"), is_collective))

@@ -205,6 +205,7 @@ pub fn schema() -> Value {
         "top-end": TopEnd,
         "report": ReportDocument,
         "fetch": FetchDocument,
+        "stack": StackDocument,
         "exec": ExecDocument,
         "shell": ShellDocument,
         "hosts": HostsDocument,

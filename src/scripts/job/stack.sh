@@ -23,8 +23,9 @@ if open_regular states; then
   done <&5
 fi
 printf '%s' "$request" | put stack.wanted || exit
-answered=' ' count=$(set -- $waited && echo $#)
-while [ "$count" -gt 0 ] && [ "$limit" -gt 0 ]; do
+# shellcheck disable=SC2086 # numbers
+answered=' ' left=$limit count=$(set -- $waited && echo $#)
+while [ "$count" -gt 0 ] && [ "$left" -gt 0 ]; do
   for file in stack.[0-9]*; do
     # an elastic job may have given a rank another number since its start
     if open_regular "$file" && answer=$(head -c 131072 <&5); then
@@ -34,7 +35,7 @@ while [ "$count" -gt 0 ] && [ "$limit" -gt 0 ]; do
       answered="$answered${file#stack.} " count=$((count - 1))
     fi
   done
-  limit=$((limit - 1))
+  left=$((left - 1))
   [ "$count" -le 0 ] || sleep 0.1
 done
 rm -f stack.wanted
