@@ -820,10 +820,10 @@ fn a_memory_limit_that_shared_memory_reaches_is_named() {
 #[test]
 fn the_patch_of_the_guide_gives_limits_to_every_container() {
     let guide = include_str!("../docs/guide/kubernetes.md");
-    let (_, patch) = guide.split_once("```yaml\n# limits.yaml").unwrap();
-    let (patch, _) = patch.split_once("```").unwrap();
+    let patch = guide.split("```").find_map(|block| block.strip_prefix("yaml\n# limits.yaml")).unwrap();
+    let patch = format!("#{patch}");
     let dir = directory(PLAIN, "");
-    write(dir.path(), "limits.yaml", patch);
+    write(dir.path(), "limits.yaml", &patch);
     let (text, err) = exported(dir.path(), "export mpijob digits -np 8 --patch limits.yaml");
     assert!(!err.contains("memory limit"), "{err}");
     let document = valid(&text);
