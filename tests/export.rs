@@ -786,6 +786,59 @@ fn gpus_of_other_makers_are_asked_for_or_the_export_is_refused() {
 }
 
 #[test]
+fn a_memory_limit_that_shared_memory_reaches_is_named() {
+    let dir = directory(PLAIN, "");
+    let launcher = "spec: {containers: [{name: launcher, resources: {limits: {memory: 1Gi}}}]}\n";
+    write(dir.path(), "launcher.yaml", launcher);
+    write(dir.path(), "shm.yaml", "spec: {volumes: [{name: shm, emptyDir: {sizeLimit: 64Gi}}]}\n");
+    write(dir.path(), "disk.yaml", "spec: {volumes: [{name: shm, emptyDir: {medium: ''}}]}\n");
+    let jobset = "jobset digits -np 8 --launcher torchrun";
+    for (line, container, limit, size) in [
+        ("mpijob digits -np 8 --resource memory=8Gi", "worker", "8Gi", "8Gi"),
+        ("mpijob digits -np 8 --resource memory=32Gi --patch shm.yaml", "worker", "32Gi", "64Gi"),
+        (&format!("{jobset} --resource memory=8000M"), "ranks", "8000M", "8Gi"),
+    ] {
+        let (_, err) = exported(dir.path(), &format!("export {line}"));
+        let said = format!(
+            "the memory limit of the container {container}, {limit}, includes its /dev/shm, which may grow to {size}: "
+        );
+        assert_eq!(err.matches(&said).count(), 1, "{err}");
+    }
+    for fine in [
+        "mpijob digits -np 8",
+        "mpijob digits -np 8 --resource memory=9Gi",
+        // it has no ranks
+        "mpijob digits -np 8 --patch launcher.yaml",
+        "mpijob digits -np 8 --resource memory=4Gi --patch disk.yaml",
+        &format!("{jobset} --resource memory=64Gi"),
+    ] {
+        let (_, err) = exported(dir.path(), &format!("export {fine}"));
+        assert!(!err.contains("memory limit"), "{err}");
+    }
+}
+
+#[test]
+fn the_patch_of_the_guide_gives_limits_to_every_container() {
+    let guide = include_str!("../docs/guide/kubernetes.md");
+    let patch = guide.split("```").find_map(|block| block.strip_prefix("yaml\n# limits.yaml")).unwrap();
+    let patch = format!("#{patch}");
+    let dir = directory(PLAIN, "");
+    write(dir.path(), "limits.yaml", &patch);
+    let (text, err) = exported(dir.path(), "export mpijob digits -np 8 --patch limits.yaml");
+    assert!(!err.contains("memory limit"), "{err}");
+    let document = valid(&text);
+    for pod in ["Launcher", "Worker"] {
+        let spec = &document["spec"]["mpiReplicaSpecs"][pod]["template"]["spec"];
+        let lists = ["initContainers", "containers"].map(|list| spec[list].as_array().unwrap());
+        assert_eq!(lists.map(Vec::len), [1, 1], "{text}");
+        for container in lists.into_iter().flatten() {
+            let limits = &container["resources"]["limits"];
+            assert!(limits["cpu"].is_string() && limits["memory"].is_string(), "{container}");
+        }
+    }
+}
+
+#[test]
 fn sizes_beyond_what_kubernetes_takes_are_refused() {
     let dir = directory(PLAIN, "");
     for (line, why) in [

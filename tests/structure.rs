@@ -144,7 +144,7 @@ const TESTS: [&str; 6] = [
     "inventory/sets.rs",
     "/tests",
     "scripted",
-    "commands/documents.rs",
+    "commands/documents",
     "verdict/simulation.rs",
 ];
 

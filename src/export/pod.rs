@@ -5,7 +5,7 @@ use super::manifest::*;
 use super::names::label;
 use super::patch;
 use super::project::{self, APPLIED, ProjectSource};
-use super::resources::{GPU, Toleration, check_gpus};
+use super::resources::{GPU, Toleration, check_gpus, shared_memory};
 use super::shape::Shape;
 use super::yaml::YamlValue;
 use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, comment};
@@ -257,6 +257,7 @@ impl PodParts {
         let YamlValue::Map(mut document) = read else { unreachable!("a resource has fields") };
         patch::apply(&request.pods.patches, &mut document)?;
         warnings.extend(check_gpus(request, &document)?);
+        warnings.extend(shared_memory(&document));
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
         let yaml = serde_saphyr::to_string_with_options(&YamlValue::Map(document), options).map_err(written)?;
         Ok(Exported { name, text: comment(&lines) + &yaml, missing, warnings, commands })

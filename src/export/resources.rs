@@ -185,6 +185,82 @@ pub(super) fn check_gpus(request: &ExportRequest<'_>, document: &YamlMap) -> Res
     }
 }
 
+/// The name of an MPIJob's container without ranks.
+const WITHOUT_RANKS: &str = "launcher";
+
+/// Returns a warning for each container whose memory limit its `/dev/shm` reaches, which counts as its memory.
+pub(super) fn shared_memory(document: &YamlMap) -> Vec<String> {
+    let mut warnings: Vec<String> = pods(document).into_iter().flat_map(shared_memory_of).collect();
+    warnings.dedup();
+    warnings
+}
+
+fn shared_memory_of(pod: &YamlMap) -> Vec<String> {
+    let volumes: Vec<&YamlMap> = pod.map("spec").into_iter().flat_map(|spec| spec.maps("volumes")).collect();
+    let size_of = |name: &str| {
+        let volume = volumes.iter().find(|volume| volume.text("name") == Some(name))?.map("emptyDir")?;
+        volume.get("sizeLimit").filter(|_| volume.text("medium") == Some("Memory"))
+    };
+    let ranks = containers(pod).filter(|container| container.text("name") != Some(WITHOUT_RANKS));
+    let warning = |container: &YamlMap| {
+        let mounted = container.maps("volumeMounts").find(|mount| mount.text("mountPath") == Some("/dev/shm"))?;
+        let size = size_of(mounted.text("name")?)?;
+        let limit = container.map("resources")?.map("limits")?.get("memory")?;
+        (amount(limit)? <= amount(size)?).then(|| {
+            format!(
+                "the memory limit of the container {}, {}, includes its /dev/shm, which may grow to {}: what fills it is \
+                 killed (OOMKilled); raise the limit (--resource memory=N), or lower shm_size in the inventory",
+                readable(container.text("name").unwrap_or_default()),
+                written(limit),
+                written(size)
+            )
+        })
+    };
+    ranks.filter_map(warning).collect()
+}
+
+fn written(quantity: &YamlValue) -> String {
+    match quantity {
+        YamlValue::Text(text) => readable(text),
+        YamlValue::Integer(number) => number.to_string(),
+        YamlValue::Float(number) => number.to_string(),
+        other => other.kind().to_owned(),
+    }
+}
+
+/// Returns a quantity of Kubernetes as a number, if it is one
+/// (`staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go`).
+fn amount(quantity: &YamlValue) -> Option<f64> {
+    let text = match quantity {
+        YamlValue::Text(text) => text,
+        YamlValue::Integer(number) => return Some(*number as f64),
+        YamlValue::Float(number) => return Some(*number),
+        _ => return None,
+    };
+    // also a number with an exponent, as 1e9
+    if let Ok(number) = text.parse::<f64>() {
+        return number.is_finite().then_some(number);
+    }
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[number.len()..] {
+        "m" => 1e-3,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "P" => 1e15,
+        "E" => 1e18,
+        "Ki" => 1024.0,
+        "Mi" => 1024f64.powi(2),
+        "Gi" => 1024f64.powi(3),
+        "Ti" => 1024f64.powi(4),
+        "Pi" => 1024f64.powi(5),
+        "Ei" => 1024f64.powi(6),
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|number| number * unit)
+}
+
 /// Returns the devices of a node that are accelerators.
 fn accelerator_devices(node: &Node) -> Vec<String> {
     let sources = node.container.devices.iter().map(|device| device.source.as_str());
@@ -208,6 +284,20 @@ fn asks_for_devices(pod: &YamlMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quantities_are_those_of_kubernetes() {
+        let of = |text: &str| amount(&YamlValue::Text(text.to_owned()));
+        for (text, expected) in
+            [("8Gi", 8_589_934_592.0), ("1.5G", 1.5e9), ("8e9", 8e9), ("1000m", 1.0), ("512", 512.0), ("2E", 2e18)]
+        {
+            assert_eq!(of(text), Some(expected), "{text}");
+        }
+        assert_eq!(amount(&YamlValue::Integer(7)), Some(7.0));
+        for bad in ["", "Gi", "8GiB", "inf", "8 Gi", "x"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn resources_and_tolerations_are_those_of_kubernetes() {

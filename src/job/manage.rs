@@ -11,7 +11,8 @@ use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
 use crate::model::fault::Fault;
 use crate::model::queue::QueueEntry;
-use crate::record::list::{self, Job, Newest, StoredJobs};
+use crate::record::find::{self, Newest};
+use crate::record::list::{self, Job, StoredJobs};
 use crate::record::{JobResult, JobState, stored};
 use crate::runtime::container::{ContainerSummary, launchers};
 use crate::text::nodeset;
@@ -111,7 +112,7 @@ impl JobList<'_> {
     /// # Errors
     /// There is none, or several are meant; and which nodes were not asked.
     pub fn find(&self, name: Option<&str>, newest: Newest) -> Result<&Job, Error> {
-        list::find(&self.jobs, name, newest).map_err(|message| {
+        find::find(&self.jobs, name, newest).map_err(|message| {
             let silent: Vec<String> = self.failed.iter().map(|e| e.node.clone()).collect();
             let unseen = match silent.len() {
                 0 => String::new(),

@@ -7,7 +7,7 @@ use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::event::{Event, Events};
 use crate::record::JobState;
-use crate::record::list::Newest;
+use crate::record::find::Newest;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};

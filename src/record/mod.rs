@@ -6,6 +6,7 @@
 //! does input or output.
 
 pub mod files;
+pub mod find;
 pub mod frames;
 pub mod list;
 pub mod monitor;

@@ -27,14 +27,15 @@ macro_rules! process_script {
 pub(super) use process_script;
 
 const LIST: &str = process_script!("process/list.sh");
-const CHECK: &str = process_script!("process/check.sh");
+const CHECK: &str = process_script!("process/active.sh", "process/check.sh");
 const CREATE: &str = process_script!("process/create.sh");
 const START: &str = process_script!("process/start.sh");
 const END: &str = process_script!("process/end.sh");
 const TERMINATE: &str = process_script!("process/terminate.sh");
 const WAIT: &str = process_script!("process/wait.sh");
 const OUTPUT: &str = process_script!("process/output.sh");
-const MAIN: &str = include_str!("../scripts/process/main.sh");
+const MAIN: &str = concat!(include_str!("../scripts/process/active.sh"), include_str!("../scripts/process/main.sh"));
+const ACTIVATE: &str = include_str!("../scripts/process/activate.sh");
 const FIND_PYTHON: &str = include_str!("../scripts/process/find_python.sh");
 const BEGIN: &str =
     concat!(include_str!("../scripts/process/find_python.sh"), include_str!("../scripts/process/begin.sh"));
@@ -240,7 +241,7 @@ fn environment(variables: &[String]) -> String {
     variables.iter().map(line).collect()
 }
 
-/// The mark of the line that reports a failed line of `activate`.
+/// The mark of the line that reports a failed line of `activate` (`process/activate.sh`).
 const ACTIVATE_FAILED: &str = "hvdctl: activate: ";
 
 /// Returns whether a line of `activate` failed, by what a container has printed last.
@@ -251,14 +252,23 @@ pub fn has_activate_failed(output: &str) -> bool {
 /// Returns the lines of bash that run those of the inventory, each of which must succeed, and then `begin`.
 fn activate(lines: &[String]) -> String {
     let line = |line: &String| {
-        let line = quote::always(line);
-        format!(
-            "eval {line} || {{ hvdctl_code=$?; printf '{ACTIVATE_FAILED}%s: exit code %s\\n' {line} \"$hvdctl_code\" >&2; \
-             exit 78; }}\n"
-        )
+        let quoted = quote::always(line);
+        match is_module(line) {
+            // with `set -C`, a plain `>` does not write over a file
+            true => format!(
+                "hvdctl_code=0; eval {quoted} 2>|\"$HVDCTL_PLACE/messages\" || hvdctl_code=$?\n\
+                 hvdctl_module \"$hvdctl_code\" {quoted}\n"
+            ),
+            false => format!("eval {quoted} || hvdctl_fail {quoted} \"exit code $?\"\n"),
+        }
     };
     let lines: String = lines.iter().map(line).collect();
-    format!("{lines}exec sh \"$HVDCTL_PLACE/begin\"\n")
+    format!("{ACTIVATE}{lines}exec sh \"$HVDCTL_PLACE/begin\"\n")
+}
+
+/// Returns whether a line fails if it prints an error of `module`. A line that handles its failure itself does not.
+fn is_module(line: &str) -> bool {
+    matches!(line.split_whitespace().next(), Some("module" | "ml")) && !line.contains("||")
 }
 
 /// Returns a line of sh that makes an argument vector its own.
@@ -304,6 +314,46 @@ mod tests {
         assert_eq!((code, out.as_str()), (Some(78), ""));
         assert_eq!(err, "hvdctl: activate: sh -c 'exit 3': exit code 3");
         assert!(has_activate_failed(&format!("a module\n{err}\n")) && !has_activate_failed(&format!("echo {err}")));
+    }
+
+    #[test]
+    fn a_module_command_that_prints_an_error_fails() {
+        let directory = tempfile::tempdir().unwrap();
+        let module = "module() { printf '%s\\n' \"$@\" >&2; export LOADED=$1; }; ml() { module \"$@\"; }; set -Ceu";
+        let run = |line: &str| {
+            let lines = [module, line, "export AFTER=1"].map(str::to_owned);
+            std::fs::write(directory.path().join("activate"), activate(&lines)).unwrap();
+            std::fs::write(directory.path().join("begin"), "echo \"$LOADED\"").unwrap();
+            let mut bash = Command::new("bash");
+            let output = bash.arg(directory.path().join("activate")).env("HVDCTL_PLACE", directory.path()).output();
+            let output = output.unwrap();
+            assert!(!directory.path().join("messages").exists());
+            let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+            (output.status.code(), text(output.stdout), text(output.stderr))
+        };
+        for error in [
+            "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for 'x'",
+            "+(0):ERROR:0: Unable to locate a modulefile for 'x'",
+            "  ERROR: Unable to locate a modulefile for 'x'",
+            "Lmod has detected the following error: unknown module",
+        ] {
+            let line = format!("ml Loading {}", quote::always(error));
+            let (code, out, err) = run(&line);
+            assert_eq!((code, out.as_str()), (Some(78), ""), "{error}");
+            let why = "exit code 0, but it printed an error";
+            assert_eq!(err, format!("Loading\n{error}\nhvdctl: activate: {line}: {why}\n"));
+            assert!(has_activate_failed(&err));
+            // the user's own choice, and the text of another command
+            for fine in [format!("{line} || true"), format!("true; {line}")] {
+                assert_eq!(run(&fine), (Some(0), "Loading\n".into(), format!("Loading\n{error}\n")), "{fine}");
+            }
+        }
+        for fine in ["Note: ERROR: is what failed jobs print", "WARNING: deprecated", "Lmod Warning: x", "errors: 0"] {
+            let said = run(&format!("  module Loading {}", quote::always(fine)));
+            assert_eq!(said, (Some(0), "Loading\n".into(), format!("Loading\n{fine}\n")));
+        }
+        let (code, _, err) = run("module Loading; false");
+        assert_eq!((code, err.as_str()), (Some(78), "Loading\nhvdctl: activate: module Loading; false: exit code 1\n"));
     }
 
     #[test]

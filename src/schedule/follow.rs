@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::event::{Events, Message};
 use crate::job::supervision::WatchOptions;
 use crate::job::{manage, queue, watch};
+use crate::record::find::Newest;
 use crate::record::frames::Frame;
-use crate::record::list::Newest;
 
 /// The number of SIGHUP: the terminal has gone, and the job goes on.
 const HANGUP: u8 = 1;

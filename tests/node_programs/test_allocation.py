@@ -193,6 +193,25 @@ exec sh "$HVDCTL_PLACE/begin"
             with self.assertRaisesRegex(RuntimeError, leads):
                 variables.activate(place, dict(base, VENV=place), directory)
 
+    def test_the_virtualenv_of_the_login_is_active_on_every_node(self):
+        with tempfile.TemporaryDirectory() as place:
+            venv = os.path.join(place, "v")
+            os.makedirs(os.path.join(venv, "bin"))
+            os.symlink("/bin/true", os.path.join(venv, "bin", "python3"))
+            with open(os.path.join(PROGRAMS, "..", "process", "activate.sh")) as file:
+                lines = file.read() + 'exec sh "$HVDCTL_PLACE/begin"\n'
+            # start-up files that set PATH anew
+            for name, text in (("activate", lines), ("environment.given", ""), (".profile", "PATH=%s" % os.defpath)):
+                with open(os.path.join(place, name), "w") as file:
+                    file.write(text)
+            env = {"HOME": place, "VIRTUAL_ENV": venv, "PATH": "%s/bin:%s" % (venv, os.environ["PATH"])}
+            found = variables.activate(place, env, place)
+            self.assertEqual((found["PATH"].split(":")[0], found["VIRTUAL_ENV"]), (venv + "/bin", venv))
+            self.assertNotIn("HVDCTL_ACTIVE", found)
+            # it is set, but another Python is the one of the login
+            found = variables.activate(place, dict(env, PATH=os.environ["PATH"]), place)
+            self.assertNotIn(venv, found["PATH"])
+
     def test_a_rank_has_its_nodes_variables_whatever_started_it(self):
         first = {"X": "n1", "PATH": "/n1:/bin", "GONE": "1", "SAME": "1"}
         here = {"X": "n2", "PATH": "/n2:/bin", "TMPDIR": "/scratch/n2", "SAME": "1"}

@@ -529,6 +529,19 @@ class Answers(unittest.TestCase):
             nodes.connect()
         self.assertIsNotNone(nodes.connections.get("b"))
 
+    def test_a_signal_is_passed_on_by_its_number(self):
+        class Named(int):
+            """A signal as before Python 3.11, whose text is its name."""
+
+            def __str__(self):
+                return "Signals.SIGUSR1"
+
+        nodes = workers.Workers({"workers": [{"node": "b", "address": "b"}], "port": 1}, mock.Mock())
+        nodes.ssh = mock.Mock()
+        nodes.signal({"node": "b"}, Named(10))
+        (command,) = nodes.ssh.call_args[0][2]
+        self.assertTrue(command.endswith("reap.py signal 10"), command)
+
     def test_exit_codes_of_failed_ranks_are_those_that_a_rank_can_have(self):
         launcher = attempt.Launcher.__new__(attempt.Launcher)
         launcher.failures = []

@@ -10,12 +10,16 @@ const LIST: &[&str] = of_processes!["process/list.sh"];
 const CREATE: &[&str] = of_processes!["process/create.sh"];
 const START: &[&str] = of_processes!["process/start.sh"];
 const END: &[&str] = of_processes!["process/end.sh"];
-const CHECK: &[&str] = of_processes!["process/check.sh"];
+const CHECK: &[&str] = of_processes!["process/active.sh", "process/check.sh"];
+
+/// The text of parts of a script.
+fn text(parts: &[&str]) -> String {
+    parts.iter().map(|part| fs::read_to_string(Path::new(SCRIPTS).join(part)).unwrap()).collect()
+}
 
 /// The variables of a process with this id and command, after the lines that set up its environment.
 fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String {
-    let text = |name: &str| fs::read_to_string(Path::new(SCRIPTS).join(name)).unwrap();
-    let begin = format!("{activate}\nexec sh \"$HVDCTL_PLACE/begin\"");
+    let begin = format!("{}{activate}\nexec sh \"$HVDCTL_PLACE/begin\"", text(&["process/activate.sh"]));
     format!(
         "{} new_id={id} labels='{{\"a\":\"b c\"}}' workspace='{}' environment='export GIVEN=1'
         activate={} command={} main={} begin={}",
@@ -23,8 +27,8 @@ fn process(machine: &Machine, id: &str, activate: &str, command: &str) -> String
         machine.dir.path().display(),
         always(&begin),
         always(command),
-        always(&text("process/main.sh")),
-        always(&(text("process/find_python.sh") + &text("process/begin.sh")))
+        always(&text(&["process/active.sh", "process/main.sh"])),
+        always(&text(&["process/find_python.sh", "process/begin.sh"]))
     )
 }
 
@@ -149,8 +153,8 @@ fn what_keeps_ranks_from_running_is_said_before_anything_is_started() {
     let machine = Machine::new(&[]);
     let check = |activate: &str| {
         let lines = format!("{activate}\nexec sh \"$HVDCTL_PLACE/begin\"");
-        let find_python = fs::read_to_string(Path::new(SCRIPTS).join("process/find_python.sh")).unwrap();
-        format!("{} activate={} find_python={}", run_dir(&machine), always(&lines), always(&find_python))
+        let find_python = always(&text(&["process/find_python.sh"]));
+        format!("{} activate={} find_python={find_python}", run_dir(&machine), always(&lines))
     };
     machine.stub("sshd", "exit 0");
     fs::create_dir(machine.path("run")).unwrap();
@@ -219,8 +223,7 @@ fn nothing_is_run_below_a_directory_that_others_can_change() {
 
 /// The text of a script behind the functions that set the environment of ranks aside.
 fn outside_of_ranks(script: &str) -> String {
-    let parts = ["programs/environment/environment.sh", script];
-    parts.map(|part| fs::read_to_string(Path::new(SCRIPTS).join(part)).unwrap()).concat()
+    text(&["programs/environment/environment.sh", script])
 }
 
 #[test]
@@ -297,4 +300,54 @@ fn a_process_whose_first_python_is_on_another_node_does_not_start() {
         assert!(Instant::now() < limit);
     }
     assert!(!machine.path("done").exists());
+}
+
+#[test]
+fn ranks_run_the_python_of_the_environment_that_is_active() {
+    let machine = Machine::new(&[
+        // start-up files that set PATH anew, and activate another environment as `conda init` does
+        (".profile", "PATH=$BASE/bin:/usr/bin:/bin CONDA_PREFIX=$BASE; export CONDA_PREFIX\n"),
+    ]);
+    let place = |name: &str| machine.path(name).display().to_string();
+    for name in ["base", "mine", "lines"] {
+        fs::create_dir_all(machine.path(name).join("bin")).unwrap();
+        let python = machine.path(name).join("bin/python3");
+        fs::write(&python, format!("#!/bin/sh\nNAME={name} exec /usr/bin/python3 \"$@\"\n")).unwrap();
+        fs::set_permissions(python, Permissions::from_mode(0o755)).unwrap();
+    }
+    let shows =
+        "set -- sh -c 'echo \"$(command -v python3) ${VIRTUAL_ENV-} $CONDA_PREFIX ${HVDCTL_ACTIVE-gone}\" >>seen'";
+    let (base, mine, lines) = (place("base"), place("mine"), place("lines"));
+    for (number, (name, path, activate, python, conda)) in [
+        ("VIRTUAL_ENV", format!("{mine}/bin:"), String::new(), &mine, &base),
+        ("CONDA_PREFIX", format!("/nowhere:{mine}/bin:"), String::new(), &mine, &mine),
+        // the lines of the inventory choose
+        ("VIRTUAL_ENV", format!("{mine}/bin:"), format!("PATH={lines}/bin:$PATH"), &lines, &base),
+        // another Python precedes it, or it is no longer in PATH
+        ("VIRTUAL_ENV", format!("{lines}/bin:{mine}/bin:"), String::new(), &base, &base),
+        ("CONDA_PREFIX", String::new(), String::new(), &base, &base),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let _ = fs::remove_file(machine.path("seen"));
+        let id = format!("w{number}");
+        machine.prints(CREATE, &process(&machine, &format!("{id}@1"), &activate, shows));
+        let given = format!("export BASE={base} {name}={mine} PATH={path}$PATH");
+        machine.prints(START, &format!("{}\n{given}", which(&machine, &id)));
+        let active = if name == "VIRTUAL_ENV" { mine.as_str() } else { "" };
+        assert_eq!(line_of(&machine, "seen"), format!("{python}/bin/python3 {active} {conda} gone"), "{number}");
+        machine.prints(END, &which(&machine, &id));
+    }
+    // what is checked before anything is started is checked there as well
+    machine.stub("sshd", "exit 0");
+    let begin = format!(
+        "{}[ \"$(command -v python3)\" = {mine}/bin/python3 ] || exit 78\nPATH={}:$PATH\nexec sh \"$HVDCTL_PLACE/begin\"",
+        text(&["process/activate.sh"]),
+        place("tools")
+    );
+    let find_python = text(&["process/find_python.sh"]);
+    let variables = format!("{} activate={} find_python={}", run_dir(&machine), always(&begin), always(&find_python));
+    let given = format!("export BASE={base} VIRTUAL_ENV={mine} PATH={mine}/bin:$PATH");
+    machine.prints(CHECK, &format!("{variables}\n{given}"));
 }

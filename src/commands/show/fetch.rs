@@ -10,7 +10,7 @@ use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch::{FetchOptions, FetchReport, after, default_directory, fetch};
 use crate::job::{from_container, manage};
-use crate::record::list::Newest;
+use crate::record::find::Newest;
 use crate::sync::outputs::{Download, JobOutput};
 use crate::text::quote;
 use crate::text::units::human;

@@ -14,7 +14,7 @@ use crate::job::queue;
 use crate::job::supervision::WatchOptions;
 use crate::job::watch;
 use crate::record::JobState;
-use crate::record::list::Newest;
+use crate::record::find::Newest;
 use schemars::JsonSchema;
 use serde::Serialize;
 

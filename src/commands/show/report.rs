@@ -6,7 +6,7 @@ use crate::commands::{Context, Outcome};
 use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::{history, manage};
-use crate::record::list::Newest;
+use crate::record::find::Newest;
 use crate::text::quote;
 use crate::text::units::human;
 use schemars::JsonSchema;

@@ -7,7 +7,7 @@ use crate::error::{Error, Verdict};
 use crate::job::manage;
 use crate::job::stack::{StackReport, StackRequest, stacks};
 use crate::model::stack::{self, RankStack, StackGroup, StackProcess};
-use crate::record::list::Newest;
+use crate::record::find::Newest;
 use crate::secret::is_secret_value;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -195,9 +195,11 @@ mod tests {
 
     /// Scripts that run in containers, on the machine of a pool, or before hvdctl has root, whose programs
     /// `access/access.sh` does not check.
-    const ELSEWHERE: [&str; 22] = [
-        // the first says itself what is missing, also for the two after it
+    const ELSEWHERE: [&str; 24] = [
+        // the first says itself what is missing, also for the four after it
         "process/check.sh",
+        "process/active.sh",
+        "process/activate.sh",
         "process/begin.sh",
         "process/find_python.sh",
         "pool/owner.sh",

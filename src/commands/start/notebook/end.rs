@@ -15,7 +15,7 @@ use crate::job::manage;
 use crate::launch;
 use crate::launch::placement::Placement;
 use crate::record::JobState;
-use crate::record::list::Newest;
+use crate::record::find::Newest;
 use crate::text::argument::ProgramArgument;
 use std::env;
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -89,7 +90,7 @@ def activate(place, env, directory):
         file.write(PRINT)
     given = os.path.join(place, "environment.given")
     env = {name: value for name, value in env.items() if name not in OF_LOGIN}
-    env.update(HVDCTL_GIVEN=given, HVDCTL_PLACE=directory)
+    env.update(HVDCTL_GIVEN=given, HVDCTL_PLACE=directory, HVDCTL_ACTIVE=active(env))
     shell = '. "$HVDCTL_GIVEN"; command -v bash >/dev/null || exec sh -l "$0"; exec bash -l "$0"'
     ran = subprocess.run(["sh", "-c", shell, os.path.join(place, "activate")], env=env, stdin=subprocess.DEVNULL,
                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -101,6 +102,15 @@ def activate(place, env, directory):
     os.unlink(path)
     check_python(found.get("PATH", os.defpath))
     return found
+
+
+def active(env):
+    """The virtualenv or conda environment that is active, as `NAME=DIRECTORY`: as process/active.sh."""
+    python = shutil.which("python3", path=env.get("PATH", os.defpath))
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if python and python == "%s/bin/python3" % env.get(name):
+            return "%s=%s" % (name, env[name])
+    return ""
 
 
 def check_python(path):

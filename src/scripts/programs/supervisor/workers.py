@@ -226,7 +226,8 @@ class Workers:
 
     def signal(self, worker, number):
         """Sends a signal to the ranks of a node."""
-        command = [reaper("signal", str(number))]
+        # before Python 3.11, str() of one of the signal module is its name
+        command = [reaper("signal", "%d" % number)]
         with contextlib.suppress(OSError):
             child = self.ssh(worker, SHARED, command, subprocess.DEVNULL, subprocess.DEVNULL)
             late = kill_after(child, PROGRAM_LIMIT)
