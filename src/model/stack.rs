@@ -180,9 +180,15 @@ impl RankStack {
         self.main().and_then(|process| process.threads.first()).map_or(&[], |thread| &thread.frames)
     }
 
+    /// Returns the frames of its program; none if only those of the kernel are known.
+    fn code(&self) -> &[StackFrame] {
+        let frames = self.frames();
+        if frames.iter().all(|frame| frame.file.is_empty()) { &[] } else { frames }
+    }
+
     /// Returns the call in which it is, as the user's code shows it, and whether that is a collective operation.
     fn call(&self) -> Option<(String, bool)> {
-        let frames = self.frames();
+        let frames = self.code();
         let is_collective = frames.iter().take(INNERMOST).any(StackFrame::is_collective);
         let own = frames.iter().position(StackFrame::is_own);
         // of the library's own functions, the one that has the operation's name
@@ -209,7 +215,7 @@ impl RankStack {
 
     /// Returns what ranks at the same place have in common.
     fn place(&self) -> (Vec<(&str, &str, u32)>, Option<&str>) {
-        let frames: Vec<_> = self.frames().iter().map(|frame| (&*frame.name, &*frame.file, frame.line)).collect();
+        let frames: Vec<_> = self.code().iter().map(|frame| (&*frame.name, &*frame.file, frame.line)).collect();
         let does =
             if frames.is_empty() { self.failure.as_deref().or_else(|| self.main()?.does.as_deref()) } else { None };
         (frames, does)
@@ -257,7 +263,7 @@ impl StackGroup {
         if self.example().processes.is_empty() {
             return format!("{subject} could not be read: {}", self.describe());
         }
-        let verb = match (self.waits(), self.example().frames().is_empty()) {
+        let verb = match (self.waits(), self.example().code().is_empty()) {
             (true, _) => {
                 if is_one {
                     "waits in"

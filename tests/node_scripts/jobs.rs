@@ -270,3 +270,58 @@ fn the_jobs_of_a_drained_node_learn_of_it() {
     assert!(machine.fails(&["job/directory.sh", "node/drain.sh"], "mark=by-ana").contains("No space left"));
     assert!(!machine.path("jobs/.drained@lab").exists());
 }
+
+const STACK: &[&str] = &["job/directory.sh", "job/stack.sh"];
+
+/// The variables of `job/stack.sh` for a wait of one second.
+const ASKED: &str = "id=j1 number=a1 limit=10 request='{\"number\": \"a1\"}'";
+
+#[test]
+fn the_ranks_that_run_are_asked_where_they_are() {
+    let machine = lent();
+    let own = machine.path("jobs/.worker@lab/j1");
+    assert!(machine.prints(STACK, ASKED).ends_with("\nold\n"), "of an earlier build");
+    fs::write(own.join("stacks.py"), "").unwrap();
+    let machine_only = machine.prints(STACK, ASKED);
+    assert!(machine_only.starts_with("machine ") && machine_only.lines().count() == 1, "{machine_only}");
+    // rank 1 has ended, rank 2 was started again, and ranks 3 and 10 do not answer
+    let states = "1.0 0 s \n1.0 1 s \n1.0 2 s \n1.0 10 s \n1.0 3 s \n1.1 1 x 0\n1.2 2 x 1\n1.3 2 s \n1.4 x s\n1.5\n";
+    fs::write(own.join("states"), states).unwrap();
+    fs::write(own.join("stack.0"), "{\"number\": \"earlier\"}").unwrap();
+    fs::write(own.join("py-spy"), "").unwrap();
+    symlink(machine.path("secret"), own.join("stack.3")).unwrap();
+    let asked = own.join("stack.wanted");
+    let answers = std::thread::spawn({
+        let own = own.clone();
+        move || {
+            while fs::read_to_string(own.join("stack.wanted")).unwrap_or_default() != "{\"number\": \"a1\"}" {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            for rank in [0, 2] {
+                let (new, answer) = (own.join("new"), own.join(format!("stack.{rank}")));
+                fs::write(&new, format!("{{\"number\": \"a1\", \"rank\": {rank}}}")).unwrap();
+                fs::rename(new, answer).unwrap();
+            }
+        }
+    });
+    let printed = machine.prints(STACK, ASKED);
+    answers.join().unwrap();
+    let mut lines: Vec<&str> = printed.lines().skip(1).collect();
+    lines[1..3].sort_unstable();
+    let stack = |rank: u32| format!("stack {{\"number\": \"a1\", \"rank\": {rank}}}");
+    assert_eq!(lines, ["py-spy", &stack(0), &stack(2), "silent 10", "silent 3"]);
+    assert!(!asked.exists() && !own.join("stack.0").exists());
+}
+
+#[test]
+fn a_program_that_was_sent_is_there_for_later_jobs_and_goes_with_the_cluster() {
+    let machine = lent();
+    machine.prints(&["job/directory.sh", "job/tool.sh"], "id=j1");
+    let (kept, own) = (machine.path("jobs/.py-spy@lab"), machine.path("jobs/j1/py-spy"));
+    assert!(kept.is_file() && own.is_file());
+    fs::write(&kept, "program").unwrap();
+    machine.start("j2");
+    assert_eq!(fs::read_to_string(machine.path("jobs/j2/py-spy")).unwrap(), "program");
+    let mode = kept.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+}

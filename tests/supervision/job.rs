@@ -331,7 +331,7 @@ pub struct Job<'a> {
 
 impl Job<'_> {
     /// The frames of a node's log.
-    fn frames(&self, index: usize) -> Vec<Frame> {
+    pub fn frames(&self, index: usize) -> Vec<Frame> {
         Parser::default().push(&fs::read(self.cluster.job_dir(index).join("log")).unwrap())
     }
 

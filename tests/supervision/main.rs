@@ -15,4 +15,5 @@ mod lost;
 mod output;
 mod restarts;
 mod samples;
+mod stacks;
 mod stop;

@@ -135,7 +135,8 @@ class Reading(threading.Thread):
         """The result for a process."""
         found = {"pid": pid, "command": short(b" ".join(processes.command(pid)).decode(errors="replace"))}
         with contextlib.suppress(OSError, IndexError, ValueError):
-            found["does"] = short(waiting.describe(pid, activity.BLOCKED, [pid]))
+            running = processes.condition(pid) == b"R"
+            found["does"] = "running" if running else short(waiting.describe(pid, activity.BLOCKED, [pid]))
         if child:
             try:
                 output, error = child.communicate(timeout=max(until - time.monotonic(), 0.01))
