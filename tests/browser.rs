@@ -30,6 +30,12 @@ frame.onload = () => {
   seen.bars = visible('.bar i');
   seen.font = Math.min(...[...page.querySelectorAll('.ticks span')].map((one) => parseFloat(getComputedStyle(one).fontSize)));
   seen.clipped = [...page.querySelectorAll('.ticks')].filter((one) => one.scrollWidth > one.clientWidth).length;
+  seen.marks = visible('figure path.nan');
+  const top = (one) => one.getBoundingClientRect().top, bottom = (one) => one.getBoundingClientRect().bottom;
+  const plot = (one) => one.closest('.plot');
+  seen.edges = [...page.querySelectorAll('figure path[class^=c]')].filter((one) => top(one) < top(plot(one)) + 3).length;
+  seen.outside = [...page.querySelectorAll('.y')].filter(
+    (one) => top(one) < top(plot(one)) - 5 || bottom(one) > bottom(plot(one)) + 5).length;
   seen.background = frame.contentWindow.getComputedStyle(page.body).backgroundColor;
   seen.scripts = page.querySelectorAll('script').length;
   seen.ran = frame.contentWindow.ran === true;
@@ -80,7 +86,10 @@ fn page() -> String {
                 let power = if (600..900).contains(&second) { 130 } else { 650 };
                 line(second, &format!("{rank} m r 1{wave} {} 0 {wave}", 20_000 + wave));
                 line(second, &format!("{first} m g {place} 100 70000 {power} 60 1500 3201"));
-                line(second, &format!("{rank} o loss {}", 100.0 / f64::from(second)));
+                match (rank, second % 200) {
+                    (2, 0) => line(second, &format!("{rank} o step {second} loss nan")),
+                    _ => line(second, &format!("{rank} o loss {}", 100.0 / f64::from(second))),
+                }
             }
         }
         line(900, &format!("{first} q 60 waiting in futex"));
@@ -143,6 +152,8 @@ fn a_report_shows_everything_at_the_width_of_a_phone_and_of_a_desk() {
         assert_eq!((number("gpus"), number("stalls")), (4.0, 4.0), "at {width} pixels: {seen}");
         assert_eq!(number("bars"), 4.0 + 2.0, "at {width} pixels: {seen}");
         assert!(number("font") >= 11.0 && number("clipped") == 0.0, "at {width} pixels: {seen}");
+        // lines and texts of ticks stay inside, and what is no number is marked
+        assert_eq!((number("edges"), number("outside"), number("marks")), (0.0, 0.0, 1.0), "at {width} pixels: {seen}");
         assert_eq!((number("scripts"), &seen["ran"]), (0.0, &false.into()), "at {width} pixels: {seen}");
         assert_ne!(seen["background"], "rgba(0, 0, 0, 0)", "the style sheet applies: {seen}");
     }

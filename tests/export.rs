@@ -79,7 +79,7 @@ fn hvdctl(dir: &Path, line: &str) -> Written {
     }
     let done = command.output().unwrap();
     let err = String::from_utf8(done.stderr).unwrap();
-    let time = regex::Regex::new(r"(?m)^\d\d:\d\d:\d\d ").unwrap();
+    let time = regex::Regex::new(r"(?m)^\d\d:\d\d:\d\dZ ").unwrap();
     let err = time.replace_all(&err, "").into_owned();
     Written { out: String::from_utf8(done.stdout).unwrap(), err, code: done.status.code() }
 }

@@ -74,8 +74,8 @@ fn numbers_ids_and_widths_may_differ() {
     same("sent 1.2 MiB in 3 s to 172.28.100.11:22", "sent 900 B in 250 ms to 10.0.0.7:22\n");
     same("loss 0.0080, accuracy 0.9806, 0.3 s", "loss 1.1, accuracy 0.9, 12.4 s\n");
     same("started by ana@desk", "started by root@vm-1.example.org\n");
-    same("done", "\n12:03:04 node1: start hworker\n12:03:04 node[1-2]: ready\n\ndone\n");
-    same("warning: a", "12:03:04 warning: a\n");
+    same("done", "\n12:03:04Z node1: start hworker\n12:03:04Z node[1-2]: ready\n\ndone\n");
+    same("warning: a", "12:03:04Z warning: a\n");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn words_may_not_differ() {
     differs("exit code", "exit code 1\n", "no \"exit code\"");
     differs("2 ranks", "two ranks\n", "no \"# ranks\"");
     differs("node1: –", "node1: 3\n", "no ");
-    differs("done", "done\n12:03:04 warning: a\n", "\"warning: a\" is not on the page");
+    differs("done", "done\n12:03:04Z warning: a\n", "\"warning: a\" is not on the page");
     differs("done", "done\nnode1: failed\n", "\"node1: failed\" is not on the page");
 }
 

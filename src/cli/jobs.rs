@@ -2,10 +2,13 @@
 
 use crate::job::logs::Since;
 use crate::report::metric::Pattern;
+use crate::text::moment;
 use clap::{Args, Subcommand, ValueHint};
+use jiff::Timestamp;
+use jiff::tz::{self, TimeZone};
 use regex::bytes::Regex;
 use std::path::PathBuf;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Options of `jobs`.
 #[derive(Debug, Args)]
@@ -64,7 +67,8 @@ pub struct Logs {
     /// Show only these ranks, e.g. 0,3
     #[arg(long, value_name = "RANK", value_delimiter = ',')]
     pub rank: Vec<u32>,
-    /// Show only lines since this time, by the nodes' clocks: 10m (ago), or 2026-11-21T10:15:00Z
+    /// Show only lines since this time: 10m (ago), 14:30, today, "2026-11-21 10:15:00" in the local time zone, or with a
+    /// zone 2026-11-21T10:15:00Z
     #[arg(long, value_name = "TIME", value_parser = since)]
     pub since: Option<Since>,
     /// Show only lines that match this regular expression
@@ -130,7 +134,7 @@ pub struct Report {
     #[arg(long)]
     pub force: bool,
     /// Plot the number in the first group of this regular expression, matched against every line of the ranks, e.g.
-    /// 'loss ([0-9.]+)'
+    /// 'loss ([0-9.]+)'; may be given several times, a chart for each
     #[arg(long, value_name = "REGEX")]
     pub metric: Vec<Pattern>,
 }
@@ -140,10 +144,16 @@ fn since(text: &str) -> Result<Since, String> {
     if let Ok(span) = humantime::parse_duration(text) {
         return Ok(Since::Ago(span));
     }
-    let time = humantime::parse_rfc3339_weak(text).ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    time.map(|time| Since::At(time.as_secs_f64())).ok_or_else(|| {
-        "expected a duration such as 10m or 2h, or a time in UTC such as 2026-11-21T10:15:00Z".to_owned()
-    })
+    // `TZ`, else /etc/localtime; what cannot be read is no reason to refuse a time with a zone
+    let zone = TimeZone::try_system();
+    let is_known = zone.is_ok();
+    let now = Timestamp::now().to_zoned_datetime(zone.unwrap_or(TimeZone::UTC));
+    let since = moment::parse(text, &now)?;
+    let has_zone = || moment::parse(text, &now.with_time_zone(TimeZone::fixed(tz::offset(1)))) == Ok(since);
+    if is_known || has_zone() {
+        return Ok(Since::At(since));
+    }
+    Err("the local time zone is not known (TZ, /etc/localtime): add Z or an offset such as +09:00".to_owned())
 }
 
 #[cfg(test)]
@@ -154,8 +164,8 @@ mod tests {
     fn a_time_is_a_span_or_a_point() {
         assert_eq!(since("90m"), Ok(Since::Ago(Duration::from_secs(5400))));
         assert_eq!(since("2023-11-14T22:13:20Z"), Ok(Since::At(1_700_000_000.0)));
-        assert_eq!(since("2023-11-14 22:13:20"), Ok(Since::At(1_700_000_000.0)));
-        for bad in ["", "yesterday", "10", "1969-12-31T23:59:59Z"] {
+        assert_eq!(since("2023-11-15 07:13:20 +09:00"), Ok(Since::At(1_700_000_000.0)));
+        for bad in ["", "tomorrow", "10", "1969-12-31T23:59:59Z"] {
             assert!(since(bad).is_err(), "{bad}");
         }
     }

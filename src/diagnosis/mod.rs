@@ -2,7 +2,7 @@
 //!
 //! `root_cause` finds the rank, by the ends of all of them. `failure` makes the message on an `outcome`. Its hint is one
 //! of these: on the way in which the rank failed (`root_cause`), on its program (`program`), on its last lines
-//! (`output`), on the launcher (`launchers`), or on a fault other than a rank's (`faults`). `machine` tells a machine's
+//! (`output`; `questions` and `ports` have those on input and on ports in use), on the launcher (`launchers`), or on a fault other than a rank's (`faults`). `machine` tells a machine's
 //! failures from a program's, and `lost` names the output and files that are lost with a job. Nothing here does input or
 //! output.
 
@@ -13,7 +13,9 @@ pub mod lost;
 pub mod machine;
 pub mod outcome;
 mod output;
+pub mod ports;
 pub mod program;
+mod questions;
 mod root_cause;
 #[cfg(test)]
 mod tests;

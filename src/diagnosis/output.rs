@@ -1,7 +1,9 @@
 //! Hints on the last lines of a rank: what the system, Python and their programs write about what they fail at.
 
 use super::launchers::other_launcher;
+use super::ports::port_in_use;
 use super::program::{FailedProgram, KnownProject, is_module};
+use super::questions::{is_getpass, question, secret};
 use crate::launch::Launcher;
 use crate::model::start_fault::StartFault;
 use crate::paths::{CONTAINER_SSH, DATA, WORKSPACE};
@@ -40,8 +42,8 @@ const NO_GIT: &[&str] = &[
 
 impl FailedProgram<'_> {
     /// Returns a hint on the last lines of a rank that failed, if they show what it failed at: line ends of a script, a
-    /// missing `python`, a file system that cannot be written to, too few files, a module that Python does not find, or
-    /// the variables of another launcher than its own. The last one of these counts, unless another error of Python's
+    /// missing `python`, a file system that cannot be written to, too few files, a port in use, a question, a module that
+    /// Python does not find, or the variables of another launcher than its own. The last one of these counts, unless another error of Python's
     /// ended the program afterwards.
     pub fn hint_on_output(&self, lines: &[String], launcher: &Launcher) -> Option<String> {
         let mut is_over = false;
@@ -49,7 +51,11 @@ impl FailedProgram<'_> {
             let line = without_rank(line);
             is_over &= !CHAINED.iter().any(|text| line.contains(text));
             let line = &self.in_container(line);
-            let hint = if is_over { None } else { self.hint_on_line(line) };
+            let hint = match is_over {
+                true => None,
+                false if is_getpass(line, lines) => Some(secret()),
+                false => self.hint_on_line(line),
+            };
             if let Some(hint) = hint {
                 return Some(self.in_place(hint));
             }
@@ -61,7 +67,8 @@ impl FailedProgram<'_> {
     /// Returns a hint on what a line says that the program failed at.
     fn hint_on_line(&self, line: &str) -> Option<String> {
         let of_system = line_ends(line).or_else(|| no_python(line)).or_else(|| read_only(line));
-        of_system.or_else(|| out_of_files(line)).or_else(|| self.no_git(line)).or_else(|| self.module(line))
+        let of_system = of_system.or_else(|| out_of_files(line)).or_else(|| port_in_use(line, &self.ports));
+        of_system.or_else(|| question(line)).or_else(|| self.no_git(line)).or_else(|| self.module(line))
     }
 
     /// Returns a hint on a repository that a program looks for.

@@ -1,5 +1,6 @@
 //! Hints on a program: why it did not start, and the modules and files that it does not find.
 
+use super::ports::KnownPorts;
 use crate::model::start_fault::{StartFailure, StartFault, interpreter as interpreter_of};
 use crate::paths::WORKSPACE;
 use crate::text::argument::ProgramArgument;
@@ -64,6 +65,8 @@ pub struct FailedProgram<'a> {
     pub directory: Option<String>,
     /// Set if its job would have been started again with `--restarts`.
     pub restarts_help: bool,
+    /// The ports that are known to be in use on its nodes.
+    pub ports: Vec<KnownPorts>,
 }
 
 impl FailedProgram<'_> {

@@ -2,6 +2,7 @@
 
 use super::launchers::isolation_warning;
 use super::outcome::JobOutcome;
+use super::ports::KnownPorts;
 use super::program::{FailedProgram, KnownProject};
 use crate::launch::launcher;
 use crate::launch::placement::Placement;
@@ -14,8 +15,13 @@ use crate::model::start_fault::StartFailure;
 use crate::text::argument::ProgramArgument;
 use serde_json::json;
 
-const UNKNOWN: FailedProgram<'_> =
-    FailedProgram { command: &[], project: KnownProject::Elsewhere, directory: None, restarts_help: false };
+const UNKNOWN: FailedProgram<'_> = FailedProgram {
+    command: &[],
+    project: KnownProject::Elsewhere,
+    directory: None,
+    restarts_help: false,
+    ports: Vec::new(),
+};
 
 #[test]
 fn programs_of_another_launcher_are_recognized() {
@@ -78,6 +84,7 @@ fn hint(line: &str) -> String {
             project: KnownProject::Modules(&directory_of),
             directory: None,
             restarts_help: false,
+            ports: Vec::new(),
         },
     )
 }
@@ -85,6 +92,97 @@ fn hint(line: &str) -> String {
 fn of(line: &str, program: &FailedProgram<'_>) -> String {
     let lines = ["Traceback (most recent call last):".to_owned(), line.to_owned(), "[W1125] shutdown".to_owned()];
     program.hint_on_output(&lines, launcher(LauncherName::Env, Controller::Gloo)).unwrap_or_default()
+}
+
+#[test]
+fn a_program_that_asks_something_is_shown_how_it_gets_the_answer() {
+    for (line, expected) in [
+        ("EOFError: EOF when reading a line", "ranks have no input: pass what it asks for by an option"),
+        ("[rank1]: EOFError: EOF when reading a line", "ranks have no input"),
+        ("termios.error: (25, 'Inappropriate ioctl for device')", "ranks have no input"),
+        ("Do you want to continue? [Y/n] Abort.", "ranks have no input"),
+        ("Run the custom code? [y/N] ", "ranks have no input"),
+        ("Proceed ([y]/n)? ", "ranks have no input"),
+        ("Aborted!", "ranks have no input"),
+        ("bdb.BdbQuit", "-e PYTHONBREAKPOINT=0"),
+        (
+            "RuntimeError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+            "set WANDB_API_KEY for them, and pass it by --env-file, or by -e with the name alone",
+        ),
+        (
+            "wandb.errors.errors.UsageError: No API key configured. Use `wandb login` to log in.",
+            "WANDB_MODE=offline needs none",
+        ),
+        (
+            "ValueError: Loading /m requires you to execute the configuration file in that repo on your local machine. \
+             Make sure you have read the code there to avoid malicious use, then set the option \
+             `trust_remote_code=True` to remove this error.",
+            "--trust-remote-code",
+        ),
+        (
+            "Access to model m is restricted. You must have access to it and be authenticated to access it. Please log in.",
+            "HF_TOKEN",
+        ),
+        ("If this is a private repository, pass a token or log in with `huggingface-cli login`", "HF_TOKEN"),
+        ("OSError: Could not find kaggle.json. Make sure it's located in /root/.kaggle.", "KAGGLE_KEY"),
+        ("fatal: could not read Username for 'https://git.example': No such device or address", "git asks for a login"),
+    ] {
+        let hint = of(line, &UNKNOWN);
+        assert!(hint.contains(expected), "{line}: {hint}");
+    }
+    for line in ["EOFError: Ran out of input", "Aborted (core dumped)", "y/n", "loss 0.5", "EOFError"] {
+        assert_eq!(of(line, &UNKNOWN), "", "{line}");
+    }
+    let lines =
+        [r#"  File "/usr/lib/python3.11/getpass.py", line 130, in _raw_input"#, "    raise EOFError", "EOFError"];
+    let launcher = launcher(LauncherName::Env, Controller::Gloo);
+    let hint = UNKNOWN.hint_on_output(&lines.map(str::to_owned), launcher).unwrap();
+    assert!(hint.contains("set a variable that the program reads instead, and pass it by --env-file"), "{hint}");
+}
+
+#[test]
+fn a_port_in_use_has_an_owner() {
+    let job = KnownPorts { first: 29500, count: 4, owner: "job j2 (its MASTER_PORT)".into() };
+    let known = FailedProgram { ports: vec![KnownPorts::of_workers(12345), job], ..UNKNOWN };
+    const WORKERS: &str = "12345 is that of the sshd of the workers (cluster.port); let the program listen on another";
+    const JOB: &str = "29500 to 29503 are those of job j2 (its MASTER_PORT); let the program";
+    const ALL: &str = "of the ports there, 12345 is that of the sshd of the workers (cluster.port), 29500 to 29503 are";
+    for (line, expected) in [
+        ("OSError: [Errno 98] Address already in use", ALL),
+        ("bind: Address already in use", ALL),
+        (
+            "OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 12345): address already in use",
+            WORKERS,
+        ),
+        (
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. \
+             port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+            JOB,
+        ),
+        (
+            "[W socket.cpp:464] [c10d] The server socket has failed to bind to 0.0.0.0:29501 (errno: 98 - Address already \
+             in use).",
+            JOB,
+        ),
+        (
+            "ConnectionError: Tried to launch distributed communication on port `29500`, but another process is utilizing it.",
+            JOB,
+        ),
+        ("Error: listen EADDRINUSE: address already in use :::12345", WORKERS),
+        (
+            "ValueError: Ray component dashboard_agent_grpc is trying to use a port number 8265 that is used by other \
+             components.",
+            "no other job that is known has port 8265: `ss -ltnp 'sport = :8265'` on the node shows",
+        ),
+        ("OSError: Cannot find empty port in range: 7860-7860.", "port 7860"),
+        ("12:03:04 E0000 chttp2_server.cc:1045] bind: Address already in use", ALL),
+    ] {
+        let hint = of(line, &known);
+        assert!(hint.contains(expected), "{line}: {hint}");
+    }
+    let hint = of("OSError: [Errno 98] Address already in use", &UNKNOWN);
+    assert!(hint.starts_with("`ss -ltnp` on the node shows which process has the port"), "{hint}");
+    assert_eq!(of("ConnectionRefusedError: [Errno 111] Connection refused", &known), "");
 }
 
 #[test]
@@ -144,7 +242,13 @@ fn a_module_may_be_the_projects_where_the_project_is_not_known() {
         of("ModuleNotFoundError: No module named 'src'", &UNKNOWN),
         "if src is in the project: -e PYTHONPATH=/workspace"
     );
-    let none = FailedProgram { command: &[], project: KnownProject::None, directory: None, restarts_help: false };
+    let none = FailedProgram {
+        command: &[],
+        project: KnownProject::None,
+        directory: None,
+        restarts_help: false,
+        ports: Vec::new(),
+    };
     let run = |line: &str| of(line, &none);
     assert!(run("ModuleNotFoundError: No module named 'tiny'").starts_with("install what the image lacks"));
     for line in ["ModuleNotFoundError: No module named 'src'", "python: can't open file '/workspace/x.py': [Errno 2] …"]
@@ -189,8 +293,13 @@ fn data_cannot_be_written() {
 #[test]
 fn windows_line_ends_are_recognized() {
     let command = ["bash", "run.sh"].map(ProgramArgument::from);
-    let program =
-        FailedProgram { command: &command, project: KnownProject::None, directory: None, restarts_help: false };
+    let program = FailedProgram {
+        command: &command,
+        project: KnownProject::None,
+        directory: None,
+        restarts_help: false,
+        ports: Vec::new(),
+    };
     for (line, script) in [
         ("run.sh: line 2: $'\\r': command not found", "run.sh"),
         ("lib/my env.sh: line 12: $'\\r': command not found", "'lib/my env.sh'"),
@@ -234,7 +343,13 @@ fn a_program_that_looks_for_a_repository_is_recognized() {
     ] {
         assert!(hint(line).contains("HVDCTL_GIT_COMMIT"), "{line}");
     }
-    let run = FailedProgram { command: &[], project: KnownProject::None, directory: None, restarts_help: false };
+    let run = FailedProgram {
+        command: &[],
+        project: KnownProject::None,
+        directory: None,
+        restarts_help: false,
+        ports: Vec::new(),
+    };
     assert_eq!(of("fatal: not a git repository", &run), "");
 }
 
@@ -275,8 +390,13 @@ fn the_last_error_counts() {
 #[test]
 fn reasons_why_a_program_does_not_start_have_hints() {
     let command = ["run.sh"].map(ProgramArgument::from);
-    let program =
-        FailedProgram { command: &command, project: KnownProject::None, directory: None, restarts_help: false };
+    let program = FailedProgram {
+        command: &command,
+        project: KnownProject::None,
+        directory: None,
+        restarts_help: false,
+        ports: Vec::new(),
+    };
     let failure = |fault, about| {
         let json = json!({"program": "run.sh", "error": "No such file or directory", "fault": fault, "about": about});
         StartFailure::read(&json.to_string())

@@ -6,6 +6,7 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
 use crate::cluster::target::Target;
+use crate::diagnosis::ports::KnownPorts;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::inventory::Cluster;
@@ -42,6 +43,19 @@ pub struct JobList<'a> {
     pub failed: Vec<NodeError>,
     /// The time by the nodes' clocks, in seconds since the epoch: that of the operator's machine may be wrong by hours.
     pub now: f64,
+}
+
+impl JobList<'_> {
+    /// Returns the ports that are known to be in use on the nodes of a job: of their workers, and of the other jobs that
+    /// run there.
+    pub fn ports(&self, job: &Job) -> Vec<KnownPorts> {
+        let workers = Some(self.cluster.port).filter(|_| self.cluster.can().workers);
+        let shares_node = |other: &&Job| other.nodes.iter().any(|node| job.nodes.contains(node));
+        let others = self.jobs.iter().filter(|other| other.id != job.id && !other.is_over()).filter(shares_node);
+        let of_others =
+            others.filter_map(|other| other.record.as_ref()).flat_map(|record| record.ports(self.cluster.port));
+        workers.map(KnownPorts::of_workers).into_iter().chain(of_others).collect()
+    }
 }
 
 /// Lists the jobs of all nodes. A node that does not answer hides only what it alone knows.

@@ -21,6 +21,8 @@ pub struct WatchOptions {
     /// Set if a signal leaves it running. Otherwise a signal stops it, unless it is SIGHUP, which means that the
     /// terminal has gone.
     pub leave_on_signal: bool,
+    /// Set if its ranks should end at the same time: those of an elastic job, a notebook or a check may not.
+    pub ends_together: bool,
 }
 
 /// An event of a job or of the process that watches it.

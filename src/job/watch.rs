@@ -104,7 +104,7 @@ impl Watch<'_> {
         let mut limit = std::pin::pin!(at(options.limit.map(|limit| Instant::now() + limit)).fuse());
         let (mut stop_at, mut timed_out) = (None, None);
         loop {
-            let due = at(self.monitor.waits.due().map(instant));
+            let due = at(self.due().map(instant));
             let mut take = |node: &str, skew, frame| self.take(node, skew, frame);
             let input = tokio::select! {
                 code = &mut exited => match code {
@@ -123,8 +123,7 @@ impl Watch<'_> {
                 }
                 () = at(stop_at) => Input::StopFailed,
                 () = due => {
-                    let (id, waits) = (self.job.id, &mut self.monitor.waits);
-                    waits.take(Some(id), now()).into_iter().for_each(|event| self.events.send(event));
+                    self.report_due();
                     continue;
                 }
                 () = follow.next(&mut take) => Input::Started(self.monitor.started),
@@ -156,10 +155,28 @@ impl Watch<'_> {
         }
     }
 
+    /// Returns when the next report that was collected is due.
+    fn due(&self) -> Option<f64> {
+        let ends = self.monitor.early_ends.due().filter(|_| self.options.ends_together);
+        [self.monitor.waits.due(), ends].into_iter().flatten().reduce(f64::min)
+    }
+
+    /// Reports what is due first.
+    fn report_due(&mut self) {
+        let (due, id, Monitor { waits, early_ends, .. }) = (self.due(), self.job.id, &mut self.monitor);
+        if waits.due() == due {
+            waits.take(Some(id), now()).into_iter().for_each(|event| self.events.send(event));
+        } else if let Some(warning) = early_ends.take(id, now()) {
+            self.events.warn(warning);
+        }
+    }
+
     /// Takes a frame: reports what is to be shown, and remembers what the outcome needs.
     fn take(&mut self, node: &str, skew: f64, frame: Frame) {
         self.monitor.record(node, &frame, skew);
-        self.monitor.waits.record(node, &frame, frame.time - skew, now());
+        let (time, now) = (frame.time - skew, now());
+        self.monitor.waits.record(node, &frame, time, now);
+        self.monitor.early_ends.record(node, &frame, time, now);
         (self.on_frame)(node, &frame);
         match frame.kind {
             FrameKind::Stdout(_) | FrameKind::Stderr(_) | FrameKind::Renumbered { .. } if self.options.output => {

@@ -1,10 +1,11 @@
 //! The lease of a node: which command may change it. Times are by the node's clock.
 
 use crate::text::nodeset;
+use crate::text::units::date_time;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Time from the last renewal until a lease expires.
 pub const LIFETIME: Duration = Duration::from_secs(30);
@@ -59,9 +60,7 @@ impl Lease {
 
     /// Formats when it was taken.
     pub fn since(&self) -> String {
-        // a time beyond the calendar would not be formatted
-        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(self.since.min(u64::from(u32::MAX)));
-        let time = humantime::format_rfc3339_seconds(since).to_string().replace('T', " ").replace('Z', " UTC");
+        let time = date_time(self.since as f64);
         format!("{time} ({} ago)", humantime::format_duration(self.age()))
     }
 }

@@ -174,6 +174,12 @@ impl Job {
         self.record.as_ref().and_then(|record| record.max_ranks).unwrap_or(self.ranks).max(self.ranks)
     }
 
+    /// Returns whether its program is hvdctl's own, in the job's directory: that of a notebook or a check.
+    pub fn has_own_program(&self) -> bool {
+        let directory = format!("/{}/", self.id);
+        self.command.iter().any(|argument| argument.to_string().contains(&directory))
+    }
+
     /// Returns whether the job has certainly ended.
     pub fn is_over(&self) -> bool {
         match self.state {

@@ -1,10 +1,11 @@
 //! The stored state of a job, and the conclusions from it: its record and result, the frames of its logs, the root
 //! cause of a failure.
 //!
-//! `frames` are what the programs on the nodes write to a log. `monitor`, `waits` and `outcome` read from them how the
-//! ranks are and how the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here
+//! `frames` are what the programs on the nodes write to a log. `monitor`, `waits`, `early_ends` and `outcome` read from
+//! them how the ranks are and how the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here
 //! does input or output.
 
+pub mod early_ends;
 pub mod files;
 pub mod find;
 pub mod frames;
@@ -21,6 +22,7 @@ pub mod waits;
 pub use crate::model::job_result::{Attempt, HungRank, JobResult, LostOutput, OutsideFile, OutsideFiles, RankExit};
 pub use crate::model::root_cause::{FailureKind, RootCause};
 
+use crate::diagnosis::ports::KnownPorts;
 use crate::inventory::Ulimit;
 use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
@@ -88,6 +90,10 @@ pub struct Record {
     pub ranks: u32,
     /// The port of its workers' sshd.
     pub port: u16,
+    /// The first of the ports by which its ranks find one another, if hvdctl has chosen it; one for each rank of a node
+    /// follows. Earlier builds left it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous_port: Option<u16>,
     /// This node's interface on the cluster network; the supervisor pins Gloo and NCCL to it.
     pub interface: String,
     /// Seconds between SIGTERM and SIGKILL when the job is to end.
@@ -193,6 +199,16 @@ impl Record {
     fn odd_name(&self) -> Option<String> {
         let names = [Some(&self.name), self.project.as_ref()];
         names.into_iter().flatten().find(|name| directory_name(name) != **name).cloned()
+    }
+
+    /// Returns the ports that the job has on its nodes. `workers`: the port of the cluster's own workers.
+    pub fn ports(&self, workers: u16) -> Vec<KnownPorts> {
+        let own = (self.port != workers && self.port != 0).then_some((self.port, 1, "the sshd of its workers"));
+        let most = self.placement.shares.iter().map(|share| share.ranks).max().unwrap_or_default();
+        let count = u16::try_from(most).unwrap_or(u16::MAX).max(1);
+        let rendezvous = self.rendezvous_port.map(|port| (port, count, "its MASTER_PORT"));
+        let known = |(first, count, what)| KnownPorts { first, count, owner: format!("job {} ({what})", self.id) };
+        own.into_iter().chain(rendezvous).map(known).collect()
     }
 
     /// Returns the launcher, which starts the ranks.

@@ -1,5 +1,6 @@
 //! The state of a job as its log frames have reported it so far.
 
+use super::early_ends::EarlyEnds;
 use super::frames::{Frame, FrameKind};
 use super::waits::Waits;
 use super::{HungRank, RankExit};
@@ -26,6 +27,8 @@ pub struct Monitor {
     substituted: bool,
     /// The ranks that make no progress.
     pub waits: Waits,
+    /// The ranks that have ended while others go on.
+    pub early_ends: EarlyEnds,
     /// Why the ranks that could not start their program did not.
     broken: BTreeMap<(String, u32), StartFailure>,
     /// The launcher's last lines.

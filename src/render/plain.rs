@@ -70,10 +70,10 @@ impl Renderer for Plain {
     }
 }
 
-/// The time of day in UTC: `12:03:04`.
+/// The time of day in UTC: `12:03:04Z`.
 fn clock(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() % 86_400);
-    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+    format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 #[cfg(test)]
@@ -146,6 +146,6 @@ mod tests {
     #[test]
     fn the_time_of_day() {
         let at = |seconds| clock(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!([at(0), at(86_399), at(1_763_730_184)], ["00:00:00", "23:59:59", "13:03:04"]);
+        assert_eq!([at(0), at(86_399), at(1_763_730_184)], ["00:00:00Z", "23:59:59Z", "13:03:04Z"]);
     }
 }

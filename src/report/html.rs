@@ -1,6 +1,6 @@
 //! The page of a report.
 
-use super::chart::{self, ChartLine, Unit, bounds, open_svg, path, ticks, x};
+use super::chart::{self, Axis, ChartLine, Unit, holes, open_svg, path, time_ticks, x};
 use super::collected::{GpuHistory, NodeHistory, RankEnd, RankHistory, RankSpan, Report};
 use super::escape::escaped;
 use super::repeat::{self, controller};
@@ -15,6 +15,9 @@ use std::time::Duration;
 const STYLE: &str = include_str!("style.css");
 /// The number of colours of lines.
 const COLOURS: usize = 8;
+/// The shares of an axis up to which, and from which on, the text of a tick is not in the middle of it.
+const FIRST: f64 = 0.05;
+const LAST: f64 = 0.92;
 /// Times that are listed of each GPU.
 const LISTED: usize = 5;
 
@@ -182,11 +185,19 @@ impl Report<'_> {
 
     /// Adds the axis of time below rows of this class.
     fn axis(&self, page: &mut String, class: &str) {
-        let _ = write!(page, "<div class=\"row axis{class}\"><span class=\"name\"></span><div class=\"ticks\">");
-        ticks(self.scale).iter().for_each(|tick| {
-            let _ = write!(page, "<span>{tick}</span>");
-        });
-        page.push_str("</div></div>\n");
+        let _ = write!(page, "<div class=\"row axis{class}\"><span class=\"name\"></span>");
+        self.time_ticks(page);
+        page.push_str("</div>\n");
+    }
+
+    /// Adds the texts of the axis of time.
+    fn time_ticks(&self, page: &mut String) {
+        page.push_str("<div class=\"ticks\">");
+        for (share, tick) in time_ticks(self.scale) {
+            let class = if share > LAST { " class=\"end\"" } else { "" };
+            let _ = write!(page, "<span{class} style=\"left:{:.2}%\">{tick}</span>", share * 100.0);
+        }
+        page.push_str("</div>");
     }
 
     fn metric_charts(&self, page: &mut String) {
@@ -201,7 +212,8 @@ impl Report<'_> {
                 colour: *rank as usize,
                 series,
             });
-            self.chart(page, metric.name(), Unit::None, &lines.collect::<Vec<_>>());
+            let note = metric.describe_no_numbers();
+            self.chart(page, (metric.name(), note.as_deref()), Unit::None, &lines.collect::<Vec<_>>());
         }
         page.push_str("</div>\n</section>\n");
     }
@@ -251,10 +263,13 @@ impl Report<'_> {
             page,
             "<div class=\"row gpu\"><span class=\"name\">{} <small>GPU {index}{of}</small></span><div class=\"plot\">{}",
             escaped(&node.name),
-            open_svg(&label)
+            open_svg(&label, self.scale, Some(&Axis::up_to(100.0, Unit::Percent)))
         );
         let limit = gpu.description.limit_w.or(gpu.power.range().map(|(_, most)| most)).unwrap_or(1.0).max(1.0);
-        let (used, power) = (path(&gpu.used, (0.0, 100.0), true), path(&gpu.power, (0.0, limit), false));
+        let (used, power) = (
+            path(&gpu.used, &Axis::up_to(100.0, Unit::Percent), true),
+            path(&gpu.power, &Axis::up_to(limit, Unit::Watts), false),
+        );
         let _ = write!(page, "<path class=\"used\" d=\"{used}\"/>");
         for (start, end) in gpu.stalls.found() {
             let (left, right) = (x(self.scale, start), x(self.scale, end));
@@ -315,7 +330,7 @@ impl Report<'_> {
         self.legend(page);
         page.push_str("<div class=\"charts\">\n");
         for (i, (title, unit)) in charts.iter().enumerate() {
-            self.chart(page, title, *unit, &lines(i));
+            self.chart(page, (title, None), *unit, &lines(i));
         }
         page.push_str("</div>\n</section>\n");
     }
@@ -332,39 +347,48 @@ impl Report<'_> {
         page.push_str("</p>\n");
     }
 
-    /// Adds a chart with several lines.
-    fn chart(&self, page: &mut String, title: &str, unit: Unit, lines: &[ChartLine<'_>]) {
+    /// Adds a chart with several lines, its title and a note below that.
+    fn chart(&self, page: &mut String, (title, note): (&str, Option<&str>), unit: Unit, lines: &[ChartLine<'_>]) {
         let ranges = lines.iter().filter_map(|line| line.series.range());
         let range = ranges.reduce(|(low, high), (least, most)| (low.min(least), high.max(most)));
         let _ = write!(page, "<figure>\n<figcaption>{}", escaped(title));
-        let Some(range) = range else {
-            page.push_str(": no values</figcaption></figure>\n");
-            return;
-        };
         // a page of flat lines hides the others
-        if range == (0.0, 0.0) {
-            page.push_str(": 0 all the time</figcaption></figure>\n");
+        let instead = match (range, note) {
+            (None, None) => ": no values",
+            (None, Some(_)) => ": no numbers",
+            (Some((0.0, 0.0)), None) => ": 0 all the time",
+            _ => "",
+        };
+        let _ = write!(page, "{instead}</figcaption>");
+        if let Some(note) = note {
+            let _ = write!(page, "\n<p class=\"nan\">{}</p>", escaped(note));
+        } else if !instead.is_empty() {
+            page.push_str("</figure>\n");
             return;
         }
-        let (low, high) = bounds(range, unit);
-        let _ = write!(page, "</figcaption>\n<div class=\"plot\">{}", open_svg(title));
+        let axis = range.map(|range| Axis::of(range, unit));
+        let _ = write!(page, "\n<div class=\"plot\">{}", open_svg(title, self.scale, axis.as_ref()));
         for line in lines {
-            let path = path(line.series, (low, high), false);
+            let path = axis.as_ref().map_or_else(String::new, |axis| path(line.series, axis, false));
+            let title = escaped(&line.title);
             if !path.is_empty() {
-                let (colour, title) = (line.colour % COLOURS, escaped(&line.title));
+                let colour = line.colour % COLOURS;
                 let _ = write!(page, "<path class=\"c{colour}\" d=\"{path}\"><title>{title}</title></path>");
             }
+            let holes = holes(line.series);
+            if !holes.is_empty() {
+                let _ = write!(page, "<path class=\"nan\" d=\"{holes}\"><title>no number: {title}</title></path>");
+            }
         }
-        let _ = write!(
-            page,
-            "</svg><span class=\"high\">{}</span><span class=\"low\">{}</span></div>\n<div class=\"ticks\">",
-            escaped(&unit.format(high)),
-            escaped(&unit.format(low))
-        );
-        ticks(self.scale).iter().for_each(|tick| {
-            let _ = write!(page, "<span>{tick}</span>");
-        });
-        page.push_str("</div>\n</figure>\n");
+        page.push_str("</svg>");
+        for (share, tick) in axis.iter().flat_map(|axis| &axis.ticks) {
+            let class = if *share < FIRST { "y first" } else { "y" };
+            let _ =
+                write!(page, "<span class=\"{class}\" style=\"bottom:{:.2}%\">{}</span>", share * 100.0, escaped(tick));
+        }
+        page.push_str("</div>\n");
+        self.time_ticks(page);
+        page.push_str("\n</figure>\n");
     }
 
     fn facts(&self, page: &mut String) {
@@ -456,6 +480,6 @@ mod tests {
     #[test]
     fn a_line_without_values_has_no_path() {
         let series = Series::new(Scale::new(0.0, 10.0, 1.0, 10));
-        assert_eq!(path(&series, (0.0, 1.0), true), "");
+        assert_eq!(path(&series, &Axis::up_to(1.0, Unit::None), true), "");
     }
 }

@@ -1,5 +1,7 @@
 //! Values over the time of a job, in a fixed number of intervals.
 
+use std::collections::BTreeSet;
+
 /// The time of a job, divided into intervals of the same length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
@@ -51,12 +53,14 @@ pub struct Series {
     range: Option<(f64, f64)>,
     /// The newest value with its time.
     last: Option<(f64, f64)>,
+    /// The intervals in which something else than a number was printed.
+    holes: BTreeSet<usize>,
 }
 
 impl Series {
     /// Returns one without values.
     pub fn new(scale: Scale) -> Series {
-        Series { scale, sums: Vec::new(), sum: 0.0, count: 0, range: None, last: None }
+        Series { scale, sums: Vec::new(), sum: 0.0, count: 0, range: None, last: None, holes: BTreeSet::new() }
     }
 
     /// Adds a value. One from outside of the job's time, or that is no number, is left out.
@@ -73,6 +77,20 @@ impl Series {
         if self.last.is_none_or(|(newest, _)| time >= newest) {
             self.last = Some((time, value));
         }
+    }
+
+    /// Notes that something else than a number was printed, at which the line is interrupted.
+    pub fn add_hole(&mut self, time: f64) {
+        self.holes.extend(self.scale.interval(time));
+    }
+
+    /// Returns where something else than a number was printed, as shares of the time.
+    pub fn holes(&self) -> impl Iterator<Item = f64> {
+        self.holes.iter().map(|interval| self.middle(*interval))
+    }
+
+    fn middle(&self, interval: usize) -> f64 {
+        (interval as f64 + 0.5) / self.scale.intervals as f64
     }
 
     /// Returns the mean of all values.
@@ -95,8 +113,9 @@ impl Series {
     pub fn pieces(&self) -> Vec<Vec<(f64, f64)>> {
         let (mut pieces, mut before) = (Vec::<Vec<_>>::new(), None);
         for (i, (sum, count)) in self.sums.iter().enumerate().filter(|(_, (_, count))| *count > 0) {
-            let point = ((i as f64 + 0.5) / self.scale.intervals as f64, sum / f64::from(*count));
-            match pieces.last_mut().filter(|_| before.is_some_and(|before| i - before <= self.scale.gap)) {
+            let point = (self.middle(i), sum / f64::from(*count));
+            let goes_on = |before| i - before <= self.scale.gap && self.holes.range(before..=i).next().is_none();
+            match pieces.last_mut().filter(|_| before.is_some_and(goes_on)) {
                 Some(piece) => piece.push(point),
                 None => pieces.push(vec![point]),
             }
@@ -129,6 +148,16 @@ mod tests {
         let mut series = Series::new(Scale::new(0.0, 1000.0, 5.0, 100));
         (0..20).chain(60..100).for_each(|i| series.add(f64::from(i) * 10.0, 1.0));
         assert_eq!(series.pieces().iter().map(Vec::len).collect::<Vec<_>>(), [20, 40]);
+    }
+
+    #[test]
+    fn a_line_is_interrupted_where_there_was_no_number() {
+        let mut series = Series::new(Scale::new(0.0, 1000.0, 5.0, 100).of_prints(100));
+        (0..100).filter(|i| *i != 50).for_each(|i| series.add(f64::from(i) * 10.0 + 5.0, 1.0));
+        series.add_hole(505.0);
+        series.add_hole(5000.0);
+        assert_eq!(series.pieces().iter().map(Vec::len).collect::<Vec<_>>(), [50, 49]);
+        assert_eq!(series.holes().collect::<Vec<_>>(), [0.505]);
     }
 
     #[test]

@@ -178,6 +178,31 @@ fn a_gpu_in_use_at_idle_power_is_marked() {
 }
 
 #[test]
+fn what_is_no_number_is_marked_in_the_chart_and_named() {
+    let job = job(1, 0, "nan", "");
+    let patterns = ["loss ([0-9.]+)", r"accuracy (\S+)", "speed ([0-9]+)"].map(|pattern| pattern.parse().unwrap());
+    let mut report = Report::new(&job, START + 60.0, patterns.to_vec());
+    take(&mut report, "node1", "1 0 s \n2 0 o step 1 loss 2.0\n3 0 o step 2 loss 1.0");
+    let lines = ["2 1 o step 1 loss 2.0 accuracy nan", "3 1 o step 2 loss nan", "9 1 o step 3 loss NaN"];
+    take(&mut report, "node2", &lines.join("\n"));
+    let (page, at) = (report.html(), crate::text::units::date_time(START + 3.0));
+    for text in [
+        format!(
+            "loss</figcaption>\n<p class=\"nan\">rank 1 printed 2 values that are no numbers, the first at {at} (step 2)</p>"
+        ),
+        "<path class=\"nan\" d=\"M58 0V1000M158 0V1000\"><title>no number: rank 1: last 2</title></path>".into(),
+        "accuracy: no numbers</figcaption>\n<p class=\"nan\">rank 1 printed 1 value that is no number, at ".into(),
+    ] {
+        assert!(page.contains(&text), "{text}\n{page}");
+    }
+    assert_eq!(page.matches("<path class=\"nan\"").count(), 2);
+    assert!(!page.contains(">speed"), "{page}");
+    let missing = report.missing();
+    assert!(missing.iter().any(|text| text.contains("speed")), "{missing:?}");
+    assert!(!missing.iter().any(|text| text.contains("accuracy") || text.contains("loss")), "{missing:?}");
+}
+
+#[test]
 fn names_and_lines_of_others_are_no_markup() {
     let hostile = "</title><script src=//evil.example>";
     let job =

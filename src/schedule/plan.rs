@@ -7,6 +7,7 @@ use super::slurm::BatchJob;
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::diagnosis::outcome::JobOutcome;
+use crate::diagnosis::ports::KnownPorts;
 use crate::error::Error;
 use crate::launch::NodeCommand;
 use crate::launch::placement::Placement;
@@ -145,6 +146,11 @@ impl Plan {
     /// Returns how the job is run.
     pub fn options(&self) -> &JobOptions {
         self.job().2
+    }
+
+    /// Returns the ports that are in use on its nodes, as far as these were observed.
+    pub fn ports(&self) -> Vec<KnownPorts> {
+        self.known().map_or_else(Vec::new, JobPlan::ports)
     }
 
     /// Returns the nodes of the job, of those of a command.

@@ -112,6 +112,7 @@ impl JobPlan {
             bind: options.bind,
             cwd: directory_of_ranks(cluster, program, &self.id, self.workspace(host)),
             port: self.workers.port(cluster),
+            rendezvous_port: Some(self.rendezvous_port),
             ..record_of(cluster, program, options)
         }
     }

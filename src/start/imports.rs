@@ -114,6 +114,7 @@ pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> 
         project: KnownProject::Modules(&of_project),
         directory,
         restarts_help: false,
+        ports: Vec::new(),
     };
     let message = format!("{} has no module {module}, which {} imports in line {line}", place(cluster), script.file);
     let error = Error::check(message, failed.hint_on_module(&module));

@@ -9,6 +9,7 @@ use crate::cluster::each_node::all;
 use crate::cluster::observation;
 use crate::cluster::observation::ObservedNode;
 use crate::cluster::target::Target;
+use crate::diagnosis::ports::KnownPorts;
 use crate::error::{Error, NodeError};
 use crate::event::Events;
 use crate::inventory::{Cluster, Inventory};
@@ -19,16 +20,18 @@ use crate::launch::placement::Placement;
 use crate::launch::programs::{JOB_SUPERVISOR, QUEUE_WAIT, RANK_SUPERVISOR, command};
 use crate::launch::{LaunchRequest, Launcher, NodeCommand, launcher};
 use crate::model::engine::EngineName;
+use crate::model::launcher::LauncherName;
 use crate::node::gpus::GpuRequest;
 use crate::node::names::HostNames;
 use crate::node::network;
 use crate::random;
-use crate::record::{open_records, stored};
+use crate::record::{Record, open_records, stored};
 use crate::runtime::container::ContainerSummary;
 use crate::runtime::spec::ContainerSpec;
 use crate::text::nodeset;
 use crate::worker::plan::{ForeignContainer, Operation, kept};
 use crate::worker::{apply, image};
+use std::collections::BTreeMap;
 
 /// Where the ports of workers of queued jobs begin, at random: two of them may get a node at the same time. They are below those that systems give out (ip_local_port_range).
 const FIRST_OWN_PORT: u16 = 20_000;
@@ -78,6 +81,8 @@ pub struct JobPlan {
     pub commands: Vec<NodeCommand>,
     /// The `hmaster` container without its workspace, which is known after the upload.
     pub container: ContainerSpec,
+    /// The first of the ports by which the ranks find one another.
+    pub(super) rendezvous_port: u16,
     /// The contents of `launch.json` for the job supervisor.
     pub(super) launch: String,
 }
@@ -129,6 +134,7 @@ impl JobPlan {
         let container = launcher_container(cluster, &id, &hosts.launcher, launcher, &request, queue.is_some());
         Ok(JobPlan {
             commands: launcher.commands(&request),
+            rendezvous_port: request.rendezvous_port,
             launch: launch_file(cluster, launcher, &request, &hosts, &names, &options, (&workers, queue))?,
             id,
             program,
@@ -233,6 +239,23 @@ impl JobPlan {
             observation::check_gpus(&observed.member.node, &observed.facts)?;
         }
         observed.image_id(cluster).map(drop)
+    }
+
+    /// Returns the ports that are known to be in use on the nodes that take part: of their workers, of the jobs that ran
+    /// there when this one began, and of a launcher that keeps the port which its ranks find.
+    pub fn ports(&self) -> Vec<KnownPorts> {
+        let workers = self.inventory.cluster.port;
+        let others = self.hosts.observed().flat_map(|observed| {
+            open_records(&observed.open.jobs).filter(|record| observed.open.is_under_way(&record.id))
+        });
+        let others: BTreeMap<String, Record> = others.map(|record| (record.id.clone(), record)).collect();
+        let own = (self.options.launcher == LauncherName::Torchrun).then(|| KnownPorts {
+            first: self.rendezvous_port,
+            count: 1,
+            owner: "torchrun itself (MASTER_PORT)".to_owned(),
+        });
+        let others = others.values().flat_map(|record| record.ports(workers));
+        [KnownPorts::of_workers(workers)].into_iter().chain(own).chain(others).collect()
     }
 
     /// The job on the nodes that take part.

@@ -3,6 +3,7 @@
 pub mod argument;
 pub mod digest;
 pub mod failure;
+pub mod moment;
 pub mod nodeset;
 pub mod packages;
 pub mod public_key;

@@ -61,6 +61,11 @@ pub fn time(seconds: f64) -> SystemTime {
     UNIX_EPOCH + Duration::try_from_secs_f64(seconds.clamp(0.0, LAST_SECOND as f64)).unwrap_or_default()
 }
 
+/// Formats seconds since the epoch for people, with the date: `2026-11-21 12:03:04 UTC`.
+pub fn date_time(seconds: f64) -> String {
+    stamp(seconds).replace('T', " ").replace('Z', " UTC")
+}
+
 /// The end of the year 9999, after which RFC 3339 has no form.
 pub const LAST_SECOND: u64 = 253_402_300_799;
 
@@ -89,7 +94,7 @@ pub fn micros(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{clock, count, gigabytes, human, span, stamp};
+    use super::{clock, count, date_time, gigabytes, human, span, stamp};
     use std::time::Duration;
 
     #[test]
@@ -102,6 +107,7 @@ mod tests {
     fn points_in_time() {
         let at = 1_795_262_584.9;
         assert_eq!(stamp(at), "2026-11-21T12:03:04Z");
+        assert_eq!(date_time(at), "2026-11-21 12:03:04 UTC");
         assert_eq!(
             [stamp(-1.0), stamp(f64::NAN), stamp(1e300)].map(|text| text[..4].to_owned()),
             ["1970", "1970", "9999"]

@@ -1,7 +1,7 @@
 //! Draws a job on a terminal of any size.
 
 use super::view::{View, WatchedNode, WatchedRank};
-use crate::text::units::span;
+use crate::text::units::{count, span};
 use console::{Alignment, pad_str};
 use ratatui::Frame;
 use ratatui::style::{Color, Modifier, Style};
@@ -57,11 +57,11 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now: f64, options: DrawOptions) 
     let first = options.first.min(view.ranks.len().saturating_sub(ranks));
     let shown: Vec<_> = view.ranks.iter().skip(first).take(ranks).collect();
     for (rank, one) in &shown {
-        let (text, is_stalled) = rank_row(view, **rank, one, name, now);
+        let (text, is_marked) = rank_row(view, **rank, one, name, now);
         let ended = style(Style::new().fg(Color::DarkGray));
         lines.push(Line::styled(
             text,
-            if is_stalled {
+            if is_marked {
                 warning
             } else if one.code.is_some() {
                 ended
@@ -142,10 +142,11 @@ fn by_need(view: &View, now: f64) -> Vec<&WatchedNode> {
     nodes
 }
 
-/// Returns the row of a rank, and whether it makes no progress.
+/// Returns the row of a rank, and whether it is marked: it makes no progress, or prints values that are no numbers.
 fn rank_row(view: &View, rank: u32, one: &WatchedRank, name: usize, now: f64) -> (String, bool) {
     let gpu = view.gpu(rank);
-    let is_stalled = one.code.is_none() && (one.waits.is_some() || gpu.as_ref().is_some_and(|gpu| gpu.is_stalled));
+    let is_stalled = one.waits.is_some() || gpu.as_ref().is_some_and(|gpu| gpu.is_stalled);
+    let is_marked = one.code.is_none() && (is_stalled || one.no_numbers > 0);
     let node = view.nodes.get(one.node);
     // what it used before it was silent is nothing of the present
     let is_known = node.is_some_and(|node| view.fault(node, now).is_none());
@@ -158,11 +159,14 @@ fn rank_row(view: &View, rank: u32, one: &WatchedRank, name: usize, now: f64) ->
     let text = match (one.code, &one.waits) {
         (Some(code), _) => format!("ended with exit code {code}"),
         (None, Some(does)) => format!("no progress: {does}"),
+        (None, None) if one.no_numbers > 0 => {
+            format!("nan or inf in {}: {}", count(one.no_numbers as usize, "line"), one.line.1)
+        }
         (None, None) => one.line.1.clone(),
     };
     let row = format!(
         "{} {rank:>4} {} {:>3} {:>5} {:>6} {:>7} {:>5} {:>5}  {text}",
-        if is_stalled { '!' } else { ' ' },
+        if is_marked { '!' } else { ' ' },
         pad_str(node, name, Alignment::Left, Some("…")),
         gpu.as_ref().map_or("–".to_owned(), |gpu| gpu.index.to_string()),
         number(usage.and_then(|usage| usage.use_percent), "%"),
@@ -171,7 +175,7 @@ fn rank_row(view: &View, rank: u32, one: &WatchedRank, name: usize, now: f64) ->
         number(used.map(|usage| usage.processor_percent), "%"),
         age.unwrap_or_else(|| "–".to_owned()),
     );
-    (row, is_stalled)
+    (row, is_marked)
 }
 
 fn node_row(node: &WatchedNode, fault: Option<String>, name: usize) -> String {

@@ -132,6 +132,19 @@ fn nothing_that_a_rank_writes_reaches_the_terminal_as_it_is() {
 }
 
 #[test]
+fn a_rank_that_prints_what_is_no_number_is_marked_until_it_starts_again() {
+    let grep = || Some(regex::bytes::Regex::new("loss").unwrap());
+    let mut view = View::new(&job(&["node1"], 2, 0), NOW - 60.0, grep());
+    take(&mut view, "node1", "9 0 o loss nan\n8 0 o loss=-inf\n7 0 o loss 0.5\n9 1 o loss 0.5\n8 1 o gradient nan");
+    let text = screen(&view, 100, 12, DrawOptions::default()).backend().to_string();
+    let rows: Vec<&str> = text.lines().filter(|row| row.contains("loss")).collect();
+    assert!(rows[0].starts_with("\"!    0") && rows[0].contains("nan or inf in 2 lines: loss 0.5"), "{text}");
+    assert!(rows[1].starts_with("\"     1") && rows[1].contains("  loss 0.5"), "{text}");
+    take(&mut view, "node1", "5 0 s \n4 0 o loss 1.5");
+    assert_eq!(view.ranks[&0].no_numbers, 0);
+}
+
+#[test]
 fn samples_are_passed_on_with_the_rank_of_a_gpu() {
     let mut view = View::new(&job(&["node1"], 2, 5), NOW - 60.0, None);
     let text = "9 0 m G 1 GPU-b 143771 700 580.1 NVIDIA H200\n9 0 m G 0 GPU-a 143771 700 580.1 NVIDIA H200\n\

@@ -6,6 +6,7 @@ use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::restart::{self, Restart};
 use crate::record::samples::{GpuDescription, MOST_GPUS, Sample, is_of_job, rank_of_gpu};
+use crate::report::metric::names_no_number;
 use crate::report::stall::Stalls;
 use crate::text::visible::{one_line, visible};
 use regex::bytes::Regex;
@@ -62,6 +63,8 @@ pub struct WatchedRank {
     pub usage: Option<RankUsage>,
     /// The time of its last line, and the last line that matches.
     pub line: (Option<f64>, String),
+    /// The number of lines that name a value that is no number, as far as they were read.
+    pub no_numbers: u64,
     /// Its activity while it makes no progress.
     pub waits: Option<String>,
     /// Its exit code, if it has ended.
@@ -182,6 +185,7 @@ impl View {
                 rank.line.0 = Some(time);
                 if is_wanted {
                     rank.line.1 = shown(line);
+                    rank.no_numbers = rank.no_numbers.saturating_add(names_no_number(&rank.line.1).into());
                 }
             }
             FrameKind::Sample(sample) => {

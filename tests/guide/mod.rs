@@ -217,8 +217,8 @@ pub fn differences(steps: &[Step], outcomes: &[Outcome]) -> Vec<String> {
 /// Compares lines of a guide with an output, in shape: each stands for all that differ from it only in numbers, times,
 /// sizes, versions, ids and the width of columns. `…` stands for any text, as a line of its own for any lines. The lines
 /// of each rank (`[0 node1] …`) are compared in their order, and all others, since ranks write at the same time. What
-/// hvdctl writes otherwise than on a terminal is taken as it is there: no time before a message (`12:03:04 warning: …`),
-/// and no line for each step of a node (`12:03:04 node1: …`).
+/// hvdctl writes otherwise than on a terminal is taken as it is there: no time before a message (`12:03:04Z warning: …`),
+/// and no line for each step of a node (`12:03:04Z node1: …`).
 ///
 /// Returns what is missing, or too much.
 pub fn compare(expected: &[String], output: &str) -> Option<String> {
@@ -253,8 +253,8 @@ pub fn compare(expected: &[String], output: &str) -> Option<String> {
     None
 }
 
-static PROGRESS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d\d:\d\d:\d\d node[\[\],0-9-]+: ").unwrap());
-static TIME: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d\d:\d\d:\d\d ").unwrap());
+static PROGRESS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d\d:\d\d:\d\dZ node[\[\],0-9-]+: ").unwrap());
+static TIME: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d\d:\d\d:\d\dZ ").unwrap());
 static RANK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\[\d+ [^\]\s]+\]").unwrap());
 
 /// The rank and node before a line of a rank.

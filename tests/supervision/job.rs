@@ -254,6 +254,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         // a node without ranks may be added to an elastic job with one
         ranks: spec.ranks[index].max(u32::from(index == 1)),
         port: PORT,
+        rendezvous_port: None,
         interface: "eth0".into(),
         grace: spec.grace,
         stall: spec.stall,

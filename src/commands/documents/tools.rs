@@ -82,8 +82,16 @@ pub(super) fn tools_made(all: &mut Made) {
     all.add("stack/failed", stack::outcome(read(vec![refused("node3")]), true));
     let missing = vec!["node2: its records were not read: Connection refused".to_owned()];
     let (job, file) = ("20261121-120304-k7qd".to_owned(), "20261121-120304-k7qd.html".to_owned());
+    let first = "2026-11-21T12:03:04Z".to_owned();
+    let no_numbers = vec![report::RankNoNumbers {
+        metric: "loss".to_owned(),
+        rank: 1,
+        count: 3,
+        first,
+        step: Some("step 2".to_owned()),
+    }];
     all.add("top-end", top::ended(Some(JobState::Succeeded)));
-    all.add("report", report::outcome(report::ReportDocument { job, file, bytes: 81_234, missing }));
+    all.add("report", report::outcome(report::ReportDocument { job, file, bytes: 81_234, missing, no_numbers }));
 
     let Inventory { cluster, nodes, .. } = Inventory::local("node1", "horovod/horovod:latest");
     let mut node = nodes[0].clone();

@@ -43,12 +43,19 @@ pub async fn attach(options: &Attach, context: &Context) -> Result<Outcome, Erro
     let project = if job.project.is_some() { KnownProject::Elsewhere } else { KnownProject::None };
     let directory = job.project.as_deref().and_then(|project| target.cluster().project_directory(project));
     let restarts_help = job.shares_directory && job.restarts == 0;
-    let program = FailedProgram { command: &job.command, project, directory, restarts_help };
+    let program = FailedProgram { command: &job.command, project, directory, restarts_help, ports: jobs.ports(job) };
     if !job.is_over() {
         // by the clock of this machine, as its end is
         let began = now() - (jobs.now - job.started);
         let launcher_output = *verbose > 1;
-        let options = WatchOptions { output: true, launcher_output, leave_on_signal: true, ..WatchOptions::default() };
+        let ends_together = job.min_ranks.is_none() && !job.is_check && !job.has_own_program();
+        let options = WatchOptions {
+            output: true,
+            launcher_output,
+            leave_on_signal: true,
+            ends_together,
+            ..WatchOptions::default()
+        };
         let ended = watch::attach(&jobs, job, options, events, cancellation.signal(), &mut |_, _| {}).await?;
         if !job.is_check {
             record_job(context, &ended, began).await;

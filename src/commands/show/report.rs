@@ -4,11 +4,12 @@ use crate::cli;
 use crate::commands::shared::output_file;
 use crate::commands::{Context, Outcome};
 use crate::error::{Error, Verdict};
-use crate::event::Message;
+use crate::event::{Events, Message};
 use crate::job::{history, manage};
 use crate::record::find::Newest;
+use crate::report::metric::{Metric, NoNumbers};
 use crate::text::quote;
-use crate::text::units::human;
+use crate::text::units::{human, stamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -25,6 +26,39 @@ pub struct ReportDocument {
     pub bytes: usize,
     /// The parts that it lacks, each with the reason.
     pub missing: Vec<String>,
+    /// The values of metrics that are no numbers: NaN and infinite ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub no_numbers: Vec<RankNoNumbers>,
+}
+
+/// The values of a metric that a rank printed and that are no numbers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RankNoNumbers {
+    /// The name of the metric.
+    pub metric: String,
+    /// The rank.
+    pub rank: u32,
+    /// The number of these values.
+    pub count: u64,
+    /// The time of the first one; RFC 3339 in UTC.
+    pub first: String,
+    /// The step in its line, as that names it; null if it has none.
+    pub step: Option<String>,
+}
+
+/// Warns of the values of a metric that are no numbers, and returns them.
+fn no_numbers(metric: &Metric, events: &Events) -> Vec<RankNoNumbers> {
+    if let Some(text) = metric.describe_no_numbers() {
+        events.warn(format!("{}: {text}", metric.name()));
+    }
+    let of_rank = |(rank, one): (&u32, &NoNumbers)| RankNoNumbers {
+        metric: metric.name().to_owned(),
+        rank: *rank,
+        count: one.count,
+        first: stamp(one.first),
+        step: one.step.clone(),
+    };
+    metric.no_numbers.iter().map(of_rank).collect()
 }
 
 /// `report`.
@@ -40,10 +74,11 @@ pub async fn run(options: &cli::Report, context: &Context) -> Result<Outcome, Er
     report.add_last_lines(history::last_lines(&jobs, job).await);
     let missing = report.missing();
     missing.iter().for_each(|line| events.warn(Message::from(line.as_str())));
+    let no_numbers = report.metrics().iter().flat_map(|metric| no_numbers(metric, events)).collect();
     let page = report.html();
     output_file::write(&file, &page, options.force)?;
     let (job, file) = (job.id.clone(), file.display().to_string());
-    Ok(outcome(ReportDocument { job, file, bytes: page.len(), missing }))
+    Ok(outcome(ReportDocument { job, file, bytes: page.len(), missing, no_numbers }))
 }
 
 pub(in crate::commands) fn outcome(document: ReportDocument) -> Outcome {

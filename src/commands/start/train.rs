@@ -155,6 +155,7 @@ fn job_options(start: &JobStart<'_>, context: &Context) -> Result<JobOptions, Er
             output: !running.detach,
             launcher_output: *verbose > 1,
             until_started: running.detach,
+            ends_together: running.elastic(np, launcher, controller)?.is_none(),
             ..WatchOptions::default()
         },
     })
@@ -176,19 +177,18 @@ async fn carry_out(plan: &Plan, fetch: Option<&Path>, context: &Context) -> Resu
         ));
     }
     let of_job = plan.target(&context.target);
-    finish(ended, plan.program(), plan.options(), (fetch, &of_job, began), context).await
+    finish(ended, plan, (fetch, &of_job, began), context).await
 }
 
 /// Returns the result of a job that has ended or goes on. Its outputs go into the directory `fetch`, from the nodes of
 /// `of_job`; it `began` then.
 async fn finish(
     ended: JobOutcome,
-    program: &JobProgram,
-    options: &JobOptions,
+    plan: &Plan,
     (fetch, of_job, began): (Option<&Path>, &Target, f64),
     context: &Context,
 ) -> Result<Outcome, Error> {
-    let events = &context.events;
+    let (events, program, options) = (&context.events, plan.program(), plan.options());
     if options.watch.until_started && matches!(ended.state, JobState::Running | JobState::Queued) {
         return Ok(Outcome {
             text: format!("{}\n", ended.id).into(),
@@ -206,6 +206,6 @@ async fn finish(
     let project = modules.as_ref().map_or(KnownProject::None, |modules| KnownProject::Modules(modules));
     let directory = context.target.cluster().project_directory(&program.name);
     let restarts_help = context.target.cluster().can().shared_directory && options.restarts == 0;
-    let failed = FailedProgram { command: &program.command, project, directory, restarts_help };
+    let failed = FailedProgram { command: &program.command, project, directory, restarts_help, ports: plan.ports() };
     job_end::outcome(ended, fetched, launcher, &failed, events)
 }

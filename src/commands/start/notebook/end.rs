@@ -76,8 +76,13 @@ impl EndedNotebook<'_> {
             return Ok(job_end::with_verdict(Verdict::Done, ended, fetched));
         }
         let launcher = launch::launcher(LauncherName::Env, None);
-        let failed =
-            FailedProgram { command: self.command, project: KnownProject::None, directory: None, restarts_help: false };
+        let failed = FailedProgram {
+            command: self.command,
+            project: KnownProject::None,
+            directory: None,
+            restarts_help: false,
+            ports: Vec::new(),
+        };
         job_end::outcome(ended, fetched, launcher, &failed, events)
     }
 }
