@@ -50,6 +50,15 @@ pub enum FrameKind {
     },
     /// The rank makes progress again, after so many seconds.
     Resumed(u64),
+    /// The rank had made no progress for a while when it was asked to end.
+    Quiet {
+        /// The time without progress, in seconds.
+        seconds: u64,
+        /// Its activity meanwhile, as text.
+        does: String,
+    },
+    /// One of its last lines, by which it gave up waiting for other ranks.
+    GaveUp(String),
     /// The number of lines of output that a full disk lost.
     Lost(u64),
     /// The rank supervisor could not start the program, with the reason. A [`FrameKind::Exited`] follows.
@@ -94,6 +103,11 @@ pub const KINDS: &[(&str, &str)] = &[
     ("a", "the rank has no connection to another one: for how many seconds"),
     ("q", "the rank makes no progress: for how many seconds, and what it does"),
     ("g", "the rank makes progress again: after how many seconds"),
+    ("v", "the rank is asked to end and has made no progress: for how many seconds, and what it does"),
+    (
+        "u",
+        "the rank has failed because it gave up waiting for others, or lost its connection to one: the line that says so",
+    ),
     ("w", "lines of output had no room on the disk: how many"),
     ("b", "the program could not be started: a [StartFailure](#startfailure) as JSON; of earlier builds a text"),
     ("p", "from rank 0: there is no `python`, and what runs in its place"),
@@ -227,6 +241,12 @@ fn parse(line: &[u8]) -> Option<Frame> {
             FrameKind::Waits { seconds: seconds.parse().ok()?, does: does.to_owned() }
         }
         b"g" => FrameKind::Resumed(text().parse().ok()?),
+        b"v" => {
+            let text = text();
+            let (seconds, does) = text.split_once(' ')?;
+            FrameKind::Quiet { seconds: seconds.parse().ok()?, does: does.to_owned() }
+        }
+        b"u" => FrameKind::GaveUp(text().into_owned()),
         b"w" => FrameKind::Lost(text().parse().ok()?),
         b"r" => FrameKind::Restart(text().into_owned()),
         b"d" => FrameKind::Over,

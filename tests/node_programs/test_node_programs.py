@@ -55,6 +55,7 @@ import frames  # noqa: E402
 import hosts  # noqa: E402
 import job_state  # noqa: E402
 import job_supervisor  # noqa: E402
+import last_lines  # noqa: E402
 import machines  # noqa: E402
 import membership  # noqa: E402
 import node_launcher  # noqa: E402
@@ -451,6 +452,8 @@ class Answers(unittest.TestCase):
 
     END = {"started": 1, "exits": [{"time": 9.5, "rank": 1, "code": 7, "signal": None, "asked": False, "oom": False}],
            "lost": [],
+           "gave_up": [{"time": 9, "rank": 1, "text": "Connection closed by peer"}],
+           "quiet": [{"time": 9, "rank": 0, "seconds": 60, "does": "sleeping"}],
            "hung": [{"time": 9, "rank": 1, "seconds": 60, "idle": "blocked"},
                     {"time": 9, "rank": 1, "seconds": 60, "tensors": "a"}]}
 
@@ -467,7 +470,9 @@ class Answers(unittest.TestCase):
                       dict(self.END, exits=[dict(exit, rank=True)]), dict(self.END, exits=[dict(exit, code=10 ** 400)]),
                       dict(self.END, exits=[dict(exit, signal="9")]), dict(self.END, exits=[dict(exit, asked=None)]),
                       dict(self.END, hung=[dict(hung, idle="dreams")]), dict(self.END, hung=[dict(hung, tensors=[])]),
-                      dict(self.END, hung=[dict(hung, tensors="\ud800")])):
+                      dict(self.END, hung=[dict(hung, tensors="\ud800")]),
+                      dict(self.END, gave_up=[{"time": 9, "rank": 1, "text": None}]),
+                      dict(self.END, quiet=[{"time": 9, "rank": 1, "seconds": -1, "does": ""}])):
             with self.assertRaises(ValueError):
                 job_files.parse(json.dumps(wrong).encode(), reap.REPORT)
         for text in (b"", b"\xff", b"{", b"[" * (1 << 17)):
@@ -1088,12 +1093,16 @@ class States(unittest.TestCase):
 
     def test_frames_of_ranks_are_read(self):
         lines = ["1.0 0 s ", "2.0 0 i 90 blocked", "3.0 0 h 1 60 grad, bias", "4.0 0 h 0 9 ", "5.0 0 w 12",
+                 "5.1 1 u it timed out in  all_reduce [x]", "5.2 2 v 15 sleeping in clock_nanosleep",
                  "6.0 0 x 137 signal asked oom"]
         states = reap.parse_states(lines)
         self.assertEqual(states["started"], 1)
         self.assertEqual(states["exits"], [{"time": 6.0, "rank": 0, "code": 137, "signal": 9, "asked": True,
                                             "oom": True}])
         self.assertEqual(states["lost"], [{"time": 5.0, "rank": 0, "lines": 12}])
+        self.assertEqual(states["gave_up"], [{"time": 5.1, "rank": 1, "text": "it timed out in  all_reduce [x]"}])
+        self.assertEqual(states["quiet"], [{"time": 5.2, "rank": 2, "seconds": 15,
+                                            "does": "sleeping in clock_nanosleep"}])
         self.assertEqual(states["hung"], [
             {"time": 2.0, "rank": 0, "seconds": 90, "idle": "blocked"},
             {"time": 3.0, "rank": 1, "seconds": 60, "tensors": "grad, bias"},
@@ -1661,6 +1670,42 @@ class Hangs(unittest.TestCase):
 
     def test_a_launcher_without_such_messages_has_no_patterns(self):
         self.assertEqual(self.reports([b"Missing:", b"stalled for 60"], {"init": "", "hang_reports": {}}), [])
+
+
+class GivingUp(unittest.TestCase):
+    """The last lines of a rank that gave up waiting."""
+
+    WAITED = b"RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete"
+    CLOSED = b"RuntimeError: [/gloo/pair.cc:561] Connection closed by peer [127.0.0.1]:14216."
+    CHAIN = b"The above exception was the direct cause of the following exception:"
+
+    def lines(self, *lines):
+        last = last_lines.LastLines(["Timed out waiting", "Connection closed by peer"])
+        for line in lines:
+            self.assertFalse(last.see(line))
+        return last.gave_up()
+
+    def test_they_are_found_without_the_rank_before_them(self):
+        trace = [b"Traceback (most recent call last):", b'  File "/workspace/train.py", line 9, in <module>']
+        self.assertEqual(self.lines(*[b"[rank0]: " + line for line in trace + [self.WAITED]]), [self.WAITED])
+        self.assertEqual(self.lines(self.CLOSED, self.WAITED, self.CLOSED), [self.WAITED, self.CLOSED])
+        self.assertEqual(self.lines(*[b"%d " % i + self.WAITED for i in range(9)])[0], b"5 " + self.WAITED)
+        self.assertEqual(self.lines(b"step 1", b"x" * 99), [])
+
+    def test_another_error_counts_if_it_ended_the_program(self):
+        other = b"torch.OutOfMemoryError: CUDA out of memory."
+        self.assertEqual(self.lines(self.WAITED, other), [])
+        self.assertEqual(self.lines(self.WAITED, b"[rank3]: " + other), [])
+        self.assertEqual(self.lines(other, self.WAITED), [self.WAITED])
+        self.assertEqual(self.lines(self.WAITED, b"", self.CHAIN, b"", b"RuntimeError: no step"), [self.WAITED])
+        # of a program that started this one
+        for wrapper in (b"subprocess.CalledProcessError: Command", b"terminate called after",
+                        b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "):
+            self.assertEqual(self.lines(self.WAITED, wrapper), [self.WAITED], wrapper)
+
+    def test_only_the_last_lines_are_kept(self):
+        self.assertEqual(self.lines(self.WAITED, *[b"step"] * last_lines.KEPT), [])
+        self.assertEqual(self.lines(self.WAITED + b"x" * (1 << 16)), [self.WAITED + b"x" * (400 - len(self.WAITED))])
 
 
 class Launchers(unittest.TestCase):
