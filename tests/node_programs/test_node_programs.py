@@ -51,6 +51,7 @@ import attempt  # noqa: E402
 import bench_network  # noqa: E402
 import binding  # noqa: E402
 import files as job_files  # noqa: E402
+import flight_recorder  # noqa: E402
 import frames  # noqa: E402
 import hosts  # noqa: E402
 import job_state  # noqa: E402
@@ -854,6 +855,38 @@ class Outside(unittest.TestCase):
         os.mkfifo(self.top + "/pipe")
         by_size = sorted(results, key=lambda path: -results[path])
         self.assertEqual(self.found(others={"/mnt/data"}), (by_size, True))
+
+    def test_what_tells_why_a_job_failed_counts_whatever_its_size_is(self):
+        reasons = {"/tmp/nccl_trace_rank_0": 90, "/tmp/comm_lib_trace_rank_11": 80, "/tmp/core": 70,
+                   "/var/tmp/core.123": 60, "/tmp/app/python.core": 50, "/tmp/ray/session_2026/logs/worker.err": 40,
+                   "/tmp/torchelastic_x1/none_ab/attempt_0/0/error.json": 30}
+        for path, size in reasons.items():
+            self.write(path, size)
+        for path in ("/tmp/score", "/tmp/small", "/tmp/ray/session_2026/sockets/x", "/tmp/torchelastic_x1/0/stdout.log",
+                     "/tmp/tmpab3_xy9z/core", "/tmp/core_ids.json"):
+            self.write(path)
+        for path in ("/tmp/ray/session_2026/x", "/tmp/torchelastic_x1/x"):
+            self.write(path, 2 << 20)
+        for name, text in (("stack.txt", "Thread 0x00007f (most recent call first):"), ("a", "Fatal Python error: x"),
+                           ("hang", "Timeout (0:00:05)!\nThread")):
+            with open(self.write("/tmp/" + name), "w") as file:
+                file.write(text)
+        os.mkfifo(self.top + "/tmp/pipe")
+        expected = {*reasons, "/tmp/stack.txt", "/tmp/a", "/tmp/hang"}
+        self.assertEqual(set(self.found(reasons=1 << 20)[0]), expected)
+        self.assertEqual(self.found(), ([], True), "the job has not failed")
+        found, is_whole = self.found(reasons=100)
+        self.assertTrue(found and not is_whole, "under a limit on the sum")
+
+    def test_a_job_has_failed_if_a_rank_of_the_node_did_not_end_with_0(self):
+        path = os.path.join(JOB, "states")
+        self.addCleanup(lambda: os.path.exists(path) and os.unlink(path))
+        self.assertFalse(outside.has_failed())
+        for lines, failed in (("1.0 0 s \n2.0 0 x 0\n", False), ("2.0 0 x 0\n2.0 1 x 143 asked\n", True),
+                              ("2.0 0 x 1\n", True), ("2.0 0 x\nx\n\n", False)):
+            with open(path, "w") as file:
+                file.write(lines)
+            self.assertEqual(outside.has_failed(), failed, lines)
 
     def test_a_file_counts_if_it_was_changed_since_the_start(self):
         self.write("/old")
@@ -1670,6 +1703,45 @@ class Hangs(unittest.TestCase):
 
     def test_a_launcher_without_such_messages_has_no_patterns(self):
         self.assertEqual(self.reports([b"Missing:", b"stalled for 60"], {"init": "", "hang_reports": {}}), [])
+
+
+class FlightRecorder(unittest.TestCase):
+    """Where PyTorch writes about its last operations."""
+
+    def setUp(self):
+        self.project, self.temporary = tempfile.mkdtemp(), tempfile.mkdtemp()
+        for directory in self.project, self.temporary:
+            self.addCleanup(shutil.rmtree, directory)
+
+    def variables(self, env, **job):
+        return flight_recorder.variables(env, dict({"cwd": self.project, "project": "digits"}, **job), self.temporary)
+
+    def test_its_files_are_written_to_the_project_or_where_the_container_has_them(self):
+        found = self.variables({})
+        prefix = "%s/nccl_trace_%s_rank_" % (self.project, os.path.basename(JOB))
+        self.assertEqual([found[name] for name in flight_recorder.FILES], [prefix] * 2)
+        for job in ({"project": None}, {"cwd": "/nowhere"}):
+            prefix = self.temporary + "/nccl_trace_rank_"
+            self.assertEqual(self.variables({}, **job)[flight_recorder.FILES[0]], prefix)
+        # a process of the login shares that directory with others
+        with mock.patch.dict(os.environ, {"HVDCTL_PROCESS": "x"}):
+            found = self.variables({}, project=None)
+        own = {flight_recorder.FILES[0]: JOB + "/nccl_trace.", flight_recorder.PIPES[1]: JOB + "/dump."}
+        self.assertEqual({name: found[name] for name in own}, own)
+        self.assertEqual([os.listdir(self.project), os.listdir(self.temporary)], [[], []])
+
+    def test_what_the_user_has_set_counts(self):
+        for names in flight_recorder.FILES, flight_recorder.PIPES:
+            for name in names:
+                found = self.variables({name: "/mine/x"})
+                self.assertFalse(set(names) & set(found), "a newer name would replace that of the user")
+                self.assertEqual(len(found), 2)
+
+    def test_there_is_no_pipe_where_none_can_be_created(self):
+        pipes = set(flight_recorder.PIPES)
+        self.assertLessEqual(pipes, set(self.variables({})))
+        with mock.patch("os.mkfifo", side_effect=PermissionError):
+            self.assertFalse(pipes & set(self.variables({})))
 
 
 class GivingUp(unittest.TestCase):

@@ -29,6 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Py
 import activity  # noqa: E402
 import binding  # noqa: E402
 import files  # noqa: E402
+import flight_recorder  # noqa: E402
 import frames  # noqa: E402
 import last_lines  # noqa: E402
 import peers  # noqa: E402
@@ -428,6 +429,7 @@ class Supervisor:
             self.log.write(b"p", [argv[0].encode()])
         _, cpus, threads = binding.here(self.job.get("bind"), self.job["ranks"], env)
         env.setdefault("OMP_NUM_THREADS", str(threads))
+        env.update(flight_recorder.variables(env, self.job))
         local_rank = first_number(self.launcher["local_rank"], os.environ)
         if "CUDA_VISIBLE_DEVICES" in env:
             env["CUDA_VISIBLE_DEVICES"] = own_device(env["CUDA_VISIBLE_DEVICES"], local_rank)
