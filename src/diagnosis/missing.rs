@@ -4,7 +4,7 @@
 use crate::launch::placement::Placement;
 use crate::model::job_result::{JobResult, QuietRank, RankExit};
 use crate::model::root_cause::{Activity, FailureKind, OtherRanks, RootCause};
-use crate::text::collectives::{GivingUp, Operation};
+use crate::text::collectives::{GivingUp, NcclOperation};
 use crate::text::nodeset::printable;
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Waiters<'_> {
         if !why.is_time_out {
             return None;
         }
-        let operation = why.operation.as_ref().map(Operation::to_string);
+        let operation = why.operation.as_ref().map(NcclOperation::to_string);
         let named = |rank: u32, activity| {
             let exit = self.result.exits.iter().find(|exit| exit.rank == rank);
             let node = exit.map(|exit| &*exit.node).or(placement.node_of(rank).map(|(node, _)| node));
@@ -80,8 +80,8 @@ impl Waiters<'_> {
     }
 
     /// Returns the rank that gave up in another operation than most others, and that operation.
-    fn in_other_operation(&self, first: u32) -> Option<(u32, &Operation)> {
-        let mut ranks: BTreeMap<&Operation, Vec<u32>> = BTreeMap::new();
+    fn in_other_operation(&self, first: u32) -> Option<(u32, &NcclOperation)> {
+        let mut ranks: BTreeMap<&NcclOperation, Vec<u32>> = BTreeMap::new();
         for (rank, why) in &self.gave_up {
             if let Some(operation) = &why.operation {
                 ranks.entry(operation).or_default().push(*rank);

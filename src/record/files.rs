@@ -93,7 +93,7 @@ pub const FILES: &[JobFile] = &[
     ),
     file(
         &["nccl_trace.", "dump."],
-        0o600,
+        0o644,
         "PyTorch",
         "you",
         "for a rank that is a process of the login and has no project: what PyTorch's flight recorder has written, and \

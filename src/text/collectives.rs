@@ -59,23 +59,23 @@ pub fn texts() -> impl Iterator<Item = &'static str> {
 
 /// An operation of NCCL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Operation {
+pub struct NcclOperation {
     /// Its number among those of the process group.
     pub sequence: u64,
     /// Its type, such as `ALLREDUCE`.
     pub name: String,
 }
 
-impl Operation {
+impl NcclOperation {
     /// Reads `WorkNCCL(SeqNum=5, OpType=ALLREDUCE, …`.
-    fn read(line: &str) -> Option<Operation> {
+    fn read(line: &str) -> Option<NcclOperation> {
         let (sequence, rest) = line.split_once("WorkNCCL(SeqNum=")?.1.split_once(", OpType=")?;
         let name = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
-        Some(Operation { sequence: sequence.parse().ok()?, name: name.chars().take(40).collect() })
+        Some(NcclOperation { sequence: sequence.parse().ok()?, name: name.chars().take(40).collect() })
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for NcclOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (sequence number {})", self.name, self.sequence)
     }
@@ -87,7 +87,7 @@ pub struct GivingUp {
     /// True if its time was over; otherwise it lost a connection.
     pub is_time_out: bool,
     /// The operation in which it waited, if that is known.
-    pub operation: Option<Operation>,
+    pub operation: Option<NcclOperation>,
     /// The ranks that did not come, if the library names them.
     pub missing: Vec<u32>,
 }
@@ -105,7 +105,7 @@ impl GivingUp {
             let found = found.get_or_insert_default();
             found.is_time_out |= is_time_out;
             found.missing.extend(missing(line));
-            found.operation = found.operation.take().or_else(|| Operation::read(line));
+            found.operation = found.operation.take().or_else(|| NcclOperation::read(line));
         }
         found
     }
@@ -133,7 +133,7 @@ mod tests {
         let (time_out, lost) = (GivingUp { is_time_out: true, ..GivingUp::default() }, GivingUp::default());
         let missing = |missing: &[u32]| GivingUp { missing: missing.into(), ..time_out.clone() };
         let work = |sequence, name: &str| {
-            let operation = Some(Operation { sequence, name: name.into() });
+            let operation = Some(NcclOperation { sequence, name: name.into() });
             GivingUp { operation, ..time_out.clone() }
         };
         for (lines, read) in [
