@@ -21,7 +21,7 @@ const TIME_OUTS: &[&str] = &[
     "wait timeout after ",
     "Error: Socket Timeout",
     "The client socket has timed out after",
-    // torch/distributed/distributed_c10d.py until 2.1
+    // torch/distributed/distributed_c10d.py of earlier versions
     "in store based barrier on rank",
     // torch/distributed/elastic/rendezvous
     "RendezvousTimeoutError",
@@ -126,106 +126,105 @@ fn missing(line: &str) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Lines of programs, with what they are read as: whether the time was over, the operation, the missing ranks.
+    /// Checks what lines are read as, each a text with its own newlines.
+    fn check(lines: &[(&str, GivingUp)]) {
+        for (text, read) in lines {
+            assert_eq!(GivingUp::read(text.lines()).as_ref(), Some(read), "{text}");
+            assert!(texts().any(|known| text.contains(known)), "{text}");
+        }
+    }
+
+    fn lost() -> GivingUp {
+        GivingUp::default()
+    }
+
+    fn time_out(missing: &[u32]) -> GivingUp {
+        GivingUp { is_time_out: true, missing: missing.into(), operation: None }
+    }
+
+    /// Lines of PyTorch 2.15.0 with Gloo on this machine, of two or three processes.
     #[test]
-    fn what_libraries_write_is_read() {
-        const GLOO: &str = "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp";
-        let (time_out, lost) = (GivingUp { is_time_out: true, ..GivingUp::default() }, GivingUp::default());
-        let missing = |missing: &[u32]| GivingUp { missing: missing.into(), ..time_out.clone() };
-        let work = |sequence, name: &str| {
-            let operation = Some(NcclOperation { sequence, name: name.into() });
-            GivingUp { operation, ..time_out.clone() }
-        };
-        for (lines, read) in [
-            // PyTorch 2.15.0, two processes: all_reduce, all_gather_object
+    fn lines_of_gloo_are_read() {
+        check(&[
+            // all_reduce, all_gather_object
             (
-                &[&*format!(
-                    "RuntimeError: {GLOO}/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete"
-                )][..],
-                time_out.clone(),
+                "RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete",
+                time_out(&[]),
             ),
             (
-                &[&*format!(
-                    "RuntimeError: {GLOO}/unbound_buffer.cc:129] Timed out waiting 5000ms for send operation to complete"
-                )],
-                time_out.clone(),
+                "RuntimeError: [/gloo/unbound_buffer.cc:129] Timed out waiting 5000ms for send operation to complete",
+                time_out(&[]),
             ),
             // a shorter loop, and a killed process
             (
-                &[&*format!(
-                    "RuntimeError: {GLOO}/pair.cc:561] Connection closed by peer [127.0.0.1]:14216. This is typically caused by a remote worker crashing."
-                )],
-                lost.clone(),
+                "RuntimeError: [/gloo/pair.cc:561] Connection closed by peer [127.0.0.1]:14216. This is typically",
+                lost(),
             ),
-            (
-                &[&*format!(
-                    "RuntimeError: {GLOO}/pair.cc:545] Read error [127.0.0.1]:28544: Connection reset by peer. This is typically caused by a remote worker hanging or bugs in the application."
-                )],
-                lost.clone(),
-            ),
+            ("RuntimeError: [/gloo/pair.cc:545] Read error [127.0.0.1]:28544: Connection reset by peer. This", lost()),
             // monitored_barrier, with and without wait_all_ranks, and where rank 0 does not come
             (
-                &["RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 4000 ms", " Original exception: "],
-                missing(&[1]),
+                "RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 4000 ms\n Original exception: \n\
+                 [/gloo/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete",
+                time_out(&[1]),
             ),
             (
-                &[
-                    "[E1129 17:31:51.100330720 ProcessGroupGloo.cpp:69] [Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 4000 ms",
-                ],
-                missing(&[1, 2]),
+                "[E ProcessGroupGloo.cpp:69] [Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 4000 ms",
+                time_out(&[1, 2]),
             ),
             (
-                &[
-                    "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.",
-                    &*format!("{GLOO}/unbound_buffer.cc:129] Timed out waiting 5000ms for send operation to complete"),
-                ],
-                missing(&[0]),
+                "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for \
+                 send/recv from rank 0. Please check rank 0 logs for faulty rank.\n Original exception: \n\
+                 [/gloo/unbound_buffer.cc:129] Timed out waiting 5000ms for send operation to complete",
+                time_out(&[0]),
             ),
-            // init_process_group without rank 1
+        ]);
+    }
+
+    /// Of the same, `init_process_group` without rank 1 and without rank 0.
+    #[test]
+    fn lines_of_a_store_are_read() {
+        check(&[
             (
-                &[
-                    "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.",
-                ],
-                time_out.clone(),
-            ),
-            // torch/distributed/distributed_c10d.py of PyTorch 1.13
-            (
-                &[
-                    "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=2, worker_count=1, timeout=0:00:05)",
-                ],
-                time_out.clone(),
-            ),
-            // PyTorch 2.4 with NCCL 2.20, of a public log
-            (
-                &[
-                    "[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=6463, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800017 milliseconds before timing out.",
-                    "[E1003 18:37:01.833637681 ProcessGroupNCCL.cpp:621] [Rank 1] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels,",
-                ],
-                work(6463, "ALLREDUCE"),
-            ),
-            // PyTorch 1.12 with NCCL 2.10, of a public log
-            (
-                &[
-                    "[E ProcessGroupNCCL.cpp:414] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.",
-                ],
-                time_out.clone(),
+                "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.",
+                time_out(&[]),
             ),
             (
-                &[
-                    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
-                ],
-                lost.clone(),
+                "torch.distributed.DistNetworkError: The client socket has timed out after 5000ms while trying to \
+                 connect to (127.0.0.1, 29605).",
+                time_out(&[]),
             ),
+            // earlier versions: torch/distributed/distributed_c10d.py
             (
-                &[
-                    "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=x, OpType=, Rank s failed to pass monitoredBarrier in",
-                ],
-                time_out,
+                "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: k",
+                time_out(&[]),
             ),
-        ] {
-            assert_eq!(GivingUp::read(lines.iter().copied()), Some(read), "{lines:?}");
-            assert!(lines.iter().any(|line| texts().any(|text| line.contains(text))), "{lines:?}");
-        }
+        ]);
+    }
+
+    /// Lines of public logs.
+    #[test]
+    fn lines_of_nccl_are_read() {
+        let operation = Some(NcclOperation { sequence: 6463, name: "ALLREDUCE".into() });
+        check(&[
+            (
+                "[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation \
+                 timeout: WorkNCCL(SeqNum=6463, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for \
+                 1800017 milliseconds before timing out.\n\
+                 [E1003 18:37:01.833637681 ProcessGroupNCCL.cpp:621] [Rank 1] Some NCCL operations have failed or \
+                 timed out. Due to the asynchronous nature of CUDA kernels,",
+                GivingUp { operation, ..time_out(&[]) },
+            ),
+            // with NCCL 2.10.3
+            ("[E ProcessGroupNCCL.cpp:414] Some NCCL operations have failed or timed out. Due to the", time_out(&[])),
+            ("ncclRemoteError: A call failed possibly due to a network error or a remote process exiting", lost()),
+            // cut off, or forged
+            ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=x, OpType=, ", time_out(&[])),
+            ("Rank s failed to pass monitoredBarrier in", time_out(&[])),
+        ]);
+    }
+
+    #[test]
+    fn other_lines_say_nothing_of_other_ranks() {
         for line in ["", "torch.OutOfMemoryError: CUDA out of memory.", "waiting for clients", "ValueError: timeout"] {
             assert_eq!(GivingUp::read([line]), None, "{line}");
         }
