@@ -142,7 +142,7 @@ mod tests {
         GivingUp { is_time_out: true, missing: missing.into(), operation: None }
     }
 
-    /// Lines of PyTorch 2.15.0 with Gloo on this machine, of two or three processes.
+    /// Lines of two or three processes with PyTorch 2.15.0 and Gloo, with shorter paths.
     #[test]
     fn lines_of_gloo_are_read() {
         check(&[
