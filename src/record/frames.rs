@@ -192,6 +192,12 @@ impl Parser {
     }
 }
 
+/// Reads a time in seconds and the activity of a rank meanwhile.
+fn activity(text: &str) -> Option<(u64, String)> {
+    let (seconds, does) = text.split_once(' ')?;
+    Some((seconds.parse().ok()?, does.to_owned()))
+}
+
 fn parse(line: &[u8]) -> Option<Frame> {
     let mut parts = line.splitn(4, |b| *b == b' ');
     let mut part = || parts.next();
@@ -235,17 +241,9 @@ fn parse(line: &[u8]) -> Option<Frame> {
             FrameKind::Hung(HungRank { rank, seconds, tensors: None, idle, time })
         }
         b"a" => FrameKind::Isolated(text().parse().ok()?),
-        b"q" => {
-            let text = text();
-            let (seconds, does) = text.split_once(' ')?;
-            FrameKind::Waits { seconds: seconds.parse().ok()?, does: does.to_owned() }
-        }
+        b"q" => activity(&text()).map(|(seconds, does)| FrameKind::Waits { seconds, does })?,
         b"g" => FrameKind::Resumed(text().parse().ok()?),
-        b"v" => {
-            let text = text();
-            let (seconds, does) = text.split_once(' ')?;
-            FrameKind::Quiet { seconds: seconds.parse().ok()?, does: does.to_owned() }
-        }
+        b"v" => activity(&text()).map(|(seconds, does)| FrameKind::Quiet { seconds, does })?,
         b"u" => FrameKind::GaveUp(text().into_owned()),
         b"w" => FrameKind::Lost(text().parse().ok()?),
         b"r" => FrameKind::Restart(text().into_owned()),
