@@ -2,7 +2,7 @@
 //! where they go with these (`src/scripts/programs/outside.py`).
 
 use crate::event::Message;
-use crate::model::job_result::{LostOutput, OutsideFiles};
+use crate::model::job_result::{LostOutput, OutsideFile, OutsideFiles};
 use crate::text::nodeset::{fold, printable};
 use crate::text::units::{count, human};
 use std::cmp::Reverse;
@@ -10,6 +10,9 @@ use std::cmp::Reverse;
 /// The most nodes that a message names, and the most characters of a path.
 const NODES: usize = 4;
 const CHARACTERS: usize = 200;
+
+/// How files of PyTorch's flight recorder are named in a container (`flight_recorder.py`).
+const TRACE: &str = "/nccl_trace_rank_";
 
 /// Describes how much output of a job was lost and on which nodes, if any was.
 pub fn lost_output(lost: &[LostOutput]) -> Option<String> {
@@ -30,8 +33,13 @@ pub fn outside_warning(id: &str, found: &[OutsideFiles]) -> Option<Message> {
 fn hint(id: &str, found: &[OutsideFiles]) -> String {
     let lead =
         "let the program write to /workspace (hvdctl train), then --fetch; or to one of the `mounts` in the inventory";
+    let is_trace = |file: &OutsideFile| file.path.contains(TRACE);
+    let reader = match found.iter().flat_map(|node| &node.largest).any(is_trace) {
+        true => "; PyTorch's `torchfrtrace -p nccl_trace_rank_ DIRECTORY` compares the nccl_trace_rank_N of all ranks",
+        false => "",
+    };
     match found.iter().any(|node| node.files > 0) {
-        true => format!("{lead}; while the containers exist, hvdctl fetch {id} --from-container fetches these"),
+        true => format!("{lead}; while the containers exist, hvdctl fetch {id} --from-container fetches these{reader}"),
         false => lead.to_owned(),
     }
 }
@@ -90,7 +98,6 @@ fn of_node(OutsideFiles { node, files, bytes, largest, whole }: &OutsideFiles) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::job_result::OutsideFile;
 
     fn on(node: &str, files: u64, bytes: u64, path: &str) -> OutsideFiles {
         let largest = vec![OutsideFile { path: path.into(), bytes: bytes / files.max(1) }];
@@ -112,6 +119,13 @@ mod tests {
         let many: Vec<_> = (0..6).map(|i| on(&format!("n{i}"), 1, 1 + i, "/x")).collect();
         assert!(text(&many).ends_with("; /x (3 B) on n2; more on 2 other nodes"), "{}", text(&many));
         assert_eq!((outside(&[]), outside(&[on("a", 0, 0, "/x")]), outside_in_short(&[])), (None, None, None));
+    }
+
+    #[test]
+    fn the_reader_of_a_flight_recorder_is_named() {
+        let warned = |path: &str| hint("j1", &[on("node1", 1, 90, path)]);
+        assert!(warned("/tmp/nccl_trace_rank_0").contains("torchfrtrace -p nccl_trace_rank_ "));
+        assert!(!warned("/root/last.pt").contains("torchfrtrace"));
     }
 
     #[test]

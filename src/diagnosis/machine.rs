@@ -15,8 +15,10 @@ pub fn node_fault(cause: &RootCause, last_lines: &[String]) -> Option<String> {
                 format!("the node did not answer: {error}")
             })
         }
-        FailureKind::Exited { .. } => last_lines.iter().rev().find(|line| is_gpu_fault(line)).cloned(),
-        FailureKind::Hung { .. } => None,
+        FailureKind::Exited { .. } | FailureKind::Missing { .. } => {
+            last_lines.iter().rev().find(|line| is_gpu_fault(line)).cloned()
+        }
+        FailureKind::Hung { .. } | FailureKind::GaveUp { .. } => None,
     }
 }
 

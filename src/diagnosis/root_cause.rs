@@ -5,7 +5,7 @@ use crate::launch::placement::Placement;
 use crate::model::fault::Fault;
 use crate::model::job_result::{HungRank, JobResult, RankExit};
 use crate::model::job_state::JobState;
-use crate::model::root_cause::{FailureKind, Idle, RootCause};
+use crate::model::root_cause::{Activity, FailureKind, Idle, RootCause};
 
 impl JobResult {
     /// Returns the state of a job with this result.
@@ -90,6 +90,9 @@ impl JobResult {
             (None, Some(first)) if first.asked && self.fault.is_none() && ended_early.is_some() => {
                 ended_early.and_then(|early| cause(early.rank, early.into()))
             }
+            (None, Some(first)) if self.fault.is_none() && !first.asked => {
+                self.missing(first, placement).or_else(|| cause(first.rank, first.into()))
+            }
             (None, Some(first)) => cause(first.rank, first.into()),
             _ if self.fault.is_some() => None,
             (Some(rank), _) => gone(rank),
@@ -119,7 +122,7 @@ const OPERATION: &str = "a collective operation";
 impl RootCause {
     /// Returns a hint, unless the cause is in the program's own output. `launcher` is that of the job.
     pub fn hint(&self, launcher: &Launcher) -> Option<String> {
-        use FailureKind::{Exited, Gone, Hung};
+        use FailureKind::{Exited, GaveUp, Gone, Hung, Missing};
         let (node, init) = (&self.node, launcher.init);
         let operations = "every rank must reach the same collective operations";
         let more_time = "--stall-timeout gives it more time";
@@ -147,6 +150,15 @@ impl RootCause {
             Hung { tensors: None, idle: None, .. } => {
                 format!("SIGSTOP, a terminal or a debugger stopped it; {more_time}")
             }
+            Missing { activity: Activity { does: Some(does), .. }, .. }
+                if does.starts_with("blocked in the kernel") =>
+            {
+                format!("a file system or a device of {node} does not answer; `dmesg` there may show which")
+            }
+            Missing { activity: Activity { does: Some(does), .. }, .. } if does.starts_with("stopped by") => {
+                "SIGSTOP, a terminal or a debugger stopped it".into()
+            }
+            Missing { .. } | GaveUp { .. } => format!("{operations}; the library's own time-out gives it more time"),
             Gone { .. } => {
                 format!(
                     "`dmesg` on {node} and the log of what ran the ranks there (`docker events`, `podman events`, Slurm's) \

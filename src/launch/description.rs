@@ -259,6 +259,8 @@ pub struct RankDescription {
     pub init: &'static str,
     /// The patterns of messages about ranks that hang.
     pub hang_reports: BTreeMap<&'static str, &'static str>,
+    /// Texts of lines about a rank that gave up waiting for others.
+    pub gave_up: Vec<&'static str>,
     /// The names of the process that it leaves on each node, above the ranks, by version.
     pub daemons: &'static [&'static str],
     /// Set if a thread of each rank waits for the others without ever sleeping.

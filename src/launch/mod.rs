@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::node::network::Endpoint;
 use crate::text::argument::ProgramArgument;
+use crate::text::collectives;
 use description::{Argument, LaunchHost, Position, RankDescription, RankVariables, Start};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -370,6 +371,7 @@ impl Launcher {
             variables: RankVariables::default(),
             init: self.init,
             hang_reports: self.hang_reports.iter().copied().collect(),
+            gave_up: collectives::texts().collect(),
             daemons: self.daemons,
             spins: self.spins,
         }

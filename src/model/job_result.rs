@@ -50,6 +50,10 @@ pub struct JobResult {
     pub silence: BTreeMap<String, String>,
     /// The ranks that were reported to hang.
     pub hung: Vec<HungRank>,
+    /// The last lines of ranks that gave up waiting for others, or lost their connections to them.
+    pub gave_up: Vec<LineOfRank>,
+    /// The ranks that made no progress when they were asked to end.
+    pub quiet: Vec<QuietRank>,
     /// Output that a full disk lost.
     pub lost: Vec<LostOutput>,
     /// Files that were written outside the mounts of the containers, by node.
@@ -88,6 +92,26 @@ pub struct HungRank {
     pub idle: Option<Idle>,
     /// When that was reported, as [`RankExit::time`].
     pub time: f64,
+}
+
+/// A line of a rank that gave up waiting (`last_lines.py`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LineOfRank {
+    /// The global rank.
+    pub rank: u32,
+    /// The beginning of the line.
+    pub text: String,
+}
+
+/// A rank that made no progress when it was asked to end (`rank_state.py`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct QuietRank {
+    /// The global rank.
+    pub rank: u32,
+    /// The time without progress, in seconds.
+    pub seconds: u64,
+    /// Its activity meanwhile, as text.
+    pub does: String,
 }
 
 /// Lines of a rank that a full disk lost.

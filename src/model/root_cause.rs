@@ -1,5 +1,6 @@
 //! The root cause of a job's failure: the rank by which it failed, and how. `diagnosis/root_cause.rs` finds it.
 
+use super::idle_rank::fold;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -51,6 +52,26 @@ pub enum FailureKind {
         /// Its activity. `waiting`: all ranks waited for one another. If `tensors` is null too, it was stopped.
         idle: Option<Idle>,
     },
+    /// Another rank gave up waiting for it.
+    Missing {
+        /// The rank that gave up.
+        waiting: u32,
+        /// The node of that rank.
+        waiting_node: String,
+        /// The collective operation in which that rank waited, if it is known.
+        operation: Option<String>,
+        /// The activity of the rank that did not come.
+        #[serde(flatten)]
+        activity: Activity,
+    },
+    /// It gave up waiting for others, and no single one of them is known to be the cause.
+    #[serde(rename = "gave_up")]
+    GaveUp {
+        /// The collective operation in which it waited, if that is known.
+        operation: Option<String>,
+        /// The ranks that did not come, those with the same activity together; empty if all others waited, too.
+        others: Vec<OtherRanks>,
+    },
     /// It is gone; how it ended is unknown.
     Gone {
         /// The error of its node's worker, which did not answer.
@@ -58,16 +79,63 @@ pub enum FailureKind {
     },
 }
 
+/// The activity of a rank, or of several, when another one gave up waiting.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub struct Activity {
+    /// The time without progress, in seconds; null if it was still running.
+    pub seconds: Option<u64>,
+    /// The activity itself, as text; null if it is not known.
+    pub does: Option<String>,
+}
+
+/// Ranks with the same activity.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct OtherRanks {
+    /// The global ranks.
+    pub ranks: Vec<u32>,
+    /// Their activity.
+    #[serde(flatten)]
+    pub activity: Activity,
+}
+
+impl fmt::Display for OtherRanks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", fold(self.ranks.iter().copied()), self.activity.describe(self.ranks.len() > 1))
+    }
+}
+
+impl Activity {
+    /// Describes it in words that follow the ranks.
+    fn describe(&self, are_several: bool) -> String {
+        let were = if are_several { "were" } else { "was" };
+        match (self.seconds, &self.does) {
+            (Some(seconds), Some(does)) => format!("had made no progress for {seconds} s: {does}"),
+            (Some(seconds), None) => format!("had made no progress for {seconds} s"),
+            (None, Some(does)) => format!("{were} {does}"),
+            (None, None) => format!("{were} still running"),
+        }
+    }
+}
+
 impl fmt::Display for RootCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let FailureKind::Missing { waiting, waiting_node, operation, .. } = &self.how {
+            write!(f, "rank {waiting} on {waiting_node} {}; ", gave_up(operation.as_deref()))?;
+        }
         write!(f, "rank {} on {} {}", self.rank, self.node, self.description())
     }
+}
+
+/// Describes that a rank gave up.
+fn gave_up(operation: Option<&str>) -> String {
+    let place = operation.map_or_else(String::new, |operation| format!(" in {operation}"));
+    format!("gave up waiting for the others{place}")
 }
 
 impl RootCause {
     /// Describes what happened.
     fn description(&self) -> String {
-        use FailureKind::{Exited, Gone, Hung};
+        use FailureKind::{Exited, GaveUp, Gone, Hung, Missing};
         match &self.how {
             Exited { code: 0, .. } => "ended with exit code 0 while the others waited for it".into(),
             Exited { signal: Some(9), oom: true, .. } => "ran out of memory: the kernel killed it (signal 9)".into(),
@@ -91,6 +159,14 @@ impl RootCause {
             }
             Hung { seconds, tensors: None, idle: None } => {
                 format!("hung: it was stopped, and silent, for {seconds} s")
+            }
+            Missing { activity, .. } => activity.describe(false),
+            GaveUp { operation, others } if others.is_empty() => {
+                format!("{}, which waited, too", gave_up(operation.as_deref()))
+            }
+            GaveUp { operation, others } => {
+                let others: Vec<String> = others.iter().map(OtherRanks::to_string).collect();
+                format!("{}; {}", gave_up(operation.as_deref()), others.join("; "))
             }
             Gone { error: Some(error) } => format!("is gone: the worker there did not answer at the end: {error}"),
             Gone { error: None } => "is gone; how it ended is unknown".into(),

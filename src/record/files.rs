@@ -113,6 +113,14 @@ pub const FILES: &[JobFile] = &[
         "for a rank that makes no progress, until it does: since when, and what it does",
     ),
     file(
+        &["nccl_trace.", "dump."],
+        0o644,
+        "PyTorch",
+        "you",
+        "for a rank that is a process of the login and has no project: what PyTorch's flight recorder has written, and \
+         the pipe, with `.pipe` after the number, that asks it for that",
+    ),
+    file(
         &["result.json"],
         0o600,
         "job supervisor; hvdctl if that has recorded none",

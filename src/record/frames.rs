@@ -51,6 +51,15 @@ pub enum FrameKind {
     },
     /// The rank makes progress again, after so many seconds.
     Resumed(u64),
+    /// The rank had made no progress for a while when it was asked to end.
+    Quiet {
+        /// The time without progress, in seconds.
+        seconds: u64,
+        /// Its activity meanwhile, as text.
+        does: String,
+    },
+    /// One of its last lines, by which it gave up waiting for other ranks.
+    GaveUp(String),
     /// The number of lines of output that a full disk lost.
     Lost(u64),
     /// The rank supervisor could not start the program, with the reason. A [`FrameKind::Exited`] follows.
@@ -98,6 +107,11 @@ pub const KINDS: &[(&str, &str)] = &[
     ("q", "the rank makes no progress: for how many seconds, and what it does"),
     ("g", "the rank makes progress again: after how many seconds"),
     ("k", "where the rank's processes are: a [RankStack](#rankstack) as JSON"),
+    ("v", "the rank is asked to end and has made no progress: for how many seconds, and what it does"),
+    (
+        "u",
+        "the rank has failed because it gave up waiting for others, or lost its connection to one: the line that says so",
+    ),
     ("w", "lines of output had no room on the disk: how many"),
     ("b", "the program could not be started: a [StartFailure](#startfailure) as JSON; of earlier builds a text"),
     ("p", "from rank 0: there is no `python`, and what runs in its place"),
@@ -182,6 +196,12 @@ impl Parser {
     }
 }
 
+/// Reads a time in seconds and the activity of a rank meanwhile.
+fn activity(text: &str) -> Option<(u64, String)> {
+    let (seconds, does) = text.split_once(' ')?;
+    Some((seconds.parse().ok()?, does.to_owned()))
+}
+
 fn parse(line: &[u8]) -> Option<Frame> {
     let mut parts = line.splitn(4, |b| *b == b' ');
     let mut part = || parts.next();
@@ -225,13 +245,11 @@ fn parse(line: &[u8]) -> Option<Frame> {
             FrameKind::Hung(HungRank { rank, seconds, tensors: None, idle, time })
         }
         b"a" => FrameKind::Isolated(text().parse().ok()?),
-        b"q" => {
-            let text = text();
-            let (seconds, does) = text.split_once(' ')?;
-            FrameKind::Waits { seconds: seconds.parse().ok()?, does: does.to_owned() }
-        }
+        b"q" => activity(&text()).map(|(seconds, does)| FrameKind::Waits { seconds, does })?,
         b"g" => FrameKind::Resumed(text().parse().ok()?),
         b"k" => FrameKind::Stack(Box::new(RankStack::read("", &text())?)),
+        b"v" => activity(&text()).map(|(seconds, does)| FrameKind::Quiet { seconds, does })?,
+        b"u" => FrameKind::GaveUp(text().into_owned()),
         b"w" => FrameKind::Lost(text().parse().ok()?),
         b"r" => FrameKind::Restart(text().into_owned()),
         b"d" => FrameKind::Over,

@@ -80,7 +80,9 @@ impl Monitor {
             FrameKind::Broken(reason) => {
                 self.broken.insert((node.to_owned(), rank), reason.clone());
             }
-            FrameKind::Substituted(_)
+            FrameKind::Quiet { .. }
+            | FrameKind::GaveUp(_)
+            | FrameKind::Substituted(_)
             | FrameKind::WithoutMpi
             | FrameKind::Restart(_)
             | FrameKind::Lost(_)

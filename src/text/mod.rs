@@ -1,6 +1,7 @@
 //! Text: quoting for shells, folding of node sets, digests, units, and what is safe to show on a terminal.
 
 pub mod argument;
+pub mod collectives;
 pub mod digest;
 pub mod failure;
 pub mod moment;

@@ -51,10 +51,12 @@ import attempt  # noqa: E402
 import bench_network  # noqa: E402
 import binding  # noqa: E402
 import files as job_files  # noqa: E402
+import flight_recorder  # noqa: E402
 import frames  # noqa: E402
 import hosts  # noqa: E402
 import job_state  # noqa: E402
 import job_supervisor  # noqa: E402
+import last_lines  # noqa: E402
 import machines  # noqa: E402
 import membership  # noqa: E402
 import node_launcher  # noqa: E402
@@ -451,6 +453,8 @@ class Answers(unittest.TestCase):
 
     END = {"started": 1, "exits": [{"time": 9.5, "rank": 1, "code": 7, "signal": None, "asked": False, "oom": False}],
            "lost": [],
+           "gave_up": [{"time": 9, "rank": 1, "text": "Connection closed by peer"}],
+           "quiet": [{"time": 9, "rank": 0, "seconds": 60, "does": "sleeping"}],
            "hung": [{"time": 9, "rank": 1, "seconds": 60, "idle": "blocked"},
                     {"time": 9, "rank": 1, "seconds": 60, "tensors": "a"}]}
 
@@ -467,7 +471,9 @@ class Answers(unittest.TestCase):
                       dict(self.END, exits=[dict(exit, rank=True)]), dict(self.END, exits=[dict(exit, code=10 ** 400)]),
                       dict(self.END, exits=[dict(exit, signal="9")]), dict(self.END, exits=[dict(exit, asked=None)]),
                       dict(self.END, hung=[dict(hung, idle="dreams")]), dict(self.END, hung=[dict(hung, tensors=[])]),
-                      dict(self.END, hung=[dict(hung, tensors="\ud800")])):
+                      dict(self.END, hung=[dict(hung, tensors="\ud800")]),
+                      dict(self.END, gave_up=[{"time": 9, "rank": 1, "text": None}]),
+                      dict(self.END, quiet=[{"time": 9, "rank": 1, "seconds": -1, "does": ""}])):
             with self.assertRaises(ValueError):
                 job_files.parse(json.dumps(wrong).encode(), reap.REPORT)
         for text in (b"", b"\xff", b"{", b"[" * (1 << 17)):
@@ -863,6 +869,38 @@ class Outside(unittest.TestCase):
         by_size = sorted(results, key=lambda path: -results[path])
         self.assertEqual(self.found(others={"/mnt/data"}), (by_size, True))
 
+    def test_what_tells_why_a_job_failed_counts_whatever_its_size_is(self):
+        reasons = {"/tmp/nccl_trace_rank_0": 90, "/tmp/comm_lib_trace_rank_11": 80, "/tmp/core": 70,
+                   "/var/tmp/core.123": 60, "/tmp/app/python.core": 50, "/tmp/ray/session_2026/logs/worker.err": 40,
+                   "/tmp/torchelastic_x1/none_ab/attempt_0/0/error.json": 30}
+        for path, size in reasons.items():
+            self.write(path, size)
+        for path in ("/tmp/score", "/tmp/small", "/tmp/ray/session_2026/sockets/x", "/tmp/torchelastic_x1/0/stdout.log",
+                     "/tmp/tmpab3_xy9z/core", "/tmp/core_ids.json"):
+            self.write(path)
+        for path in ("/tmp/ray/session_2026/x", "/tmp/torchelastic_x1/x"):
+            self.write(path, 2 << 20)
+        for name, text in (("stack.txt", "Thread 0x00007f (most recent call first):"), ("a", "Fatal Python error: x"),
+                           ("hang", "Timeout (0:00:05)!\nThread")):
+            with open(self.write("/tmp/" + name), "w") as file:
+                file.write(text)
+        os.mkfifo(self.top + "/tmp/pipe")
+        expected = {*reasons, "/tmp/stack.txt", "/tmp/a", "/tmp/hang"}
+        self.assertEqual(set(self.found(reasons=1 << 20)[0]), expected)
+        self.assertEqual(self.found(), ([], True), "the job has not failed")
+        found, is_whole = self.found(reasons=100)
+        self.assertTrue(found and not is_whole, "under a limit on the sum")
+
+    def test_a_job_has_failed_if_a_rank_of_the_node_did_not_end_with_0(self):
+        path = os.path.join(JOB, "states")
+        self.addCleanup(lambda: os.path.exists(path) and os.unlink(path))
+        self.assertFalse(outside.has_failed())
+        for lines, failed in (("1.0 0 s \n2.0 0 x 0\n", False), ("2.0 0 x 0\n2.0 1 x 143 asked\n", True),
+                              ("2.0 0 x 1\n", True), ("2.0 0 x\nx\n\n", False)):
+            with open(path, "w") as file:
+                file.write(lines)
+            self.assertEqual(outside.has_failed(), failed, lines)
+
     def test_a_file_counts_if_it_was_changed_since_the_start(self):
         self.write("/old")
         since = os.stat(self.top + "/old").st_ctime + 1000
@@ -1101,12 +1139,16 @@ class States(unittest.TestCase):
 
     def test_frames_of_ranks_are_read(self):
         lines = ["1.0 0 s ", "2.0 0 i 90 blocked", "3.0 0 h 1 60 grad, bias", "4.0 0 h 0 9 ", "5.0 0 w 12",
+                 "5.1 1 u it timed out in  all_reduce [x]", "5.2 2 v 15 sleeping in clock_nanosleep",
                  "6.0 0 x 137 signal asked oom"]
         states = reap.parse_states(lines)
         self.assertEqual(states["started"], 1)
         self.assertEqual(states["exits"], [{"time": 6.0, "rank": 0, "code": 137, "signal": 9, "asked": True,
                                             "oom": True}])
         self.assertEqual(states["lost"], [{"time": 5.0, "rank": 0, "lines": 12}])
+        self.assertEqual(states["gave_up"], [{"time": 5.1, "rank": 1, "text": "it timed out in  all_reduce [x]"}])
+        self.assertEqual(states["quiet"], [{"time": 5.2, "rank": 2, "seconds": 15,
+                                            "does": "sleeping in clock_nanosleep"}])
         self.assertEqual(states["hung"], [
             {"time": 2.0, "rank": 0, "seconds": 90, "idle": "blocked"},
             {"time": 3.0, "rank": 1, "seconds": 60, "tensors": "grad, bias"},
@@ -1674,6 +1716,81 @@ class Hangs(unittest.TestCase):
 
     def test_a_launcher_without_such_messages_has_no_patterns(self):
         self.assertEqual(self.reports([b"Missing:", b"stalled for 60"], {"init": "", "hang_reports": {}}), [])
+
+
+class FlightRecorder(unittest.TestCase):
+    """Where PyTorch writes about its last operations."""
+
+    def setUp(self):
+        self.project, self.temporary = tempfile.mkdtemp(), tempfile.mkdtemp()
+        for directory in self.project, self.temporary:
+            self.addCleanup(shutil.rmtree, directory)
+
+    def variables(self, env, **job):
+        return flight_recorder.variables(env, dict({"cwd": self.project, "project": "digits"}, **job), self.temporary)
+
+    def test_its_files_are_written_to_the_project_or_where_the_container_has_them(self):
+        found = self.variables({})
+        prefix = "%s/nccl_trace_%s_rank_" % (self.project, os.path.basename(JOB))
+        self.assertEqual([found[name] for name in flight_recorder.FILES], [prefix] * 2)
+        for job in ({"project": None}, {"cwd": "/nowhere"}):
+            prefix = self.temporary + "/nccl_trace_rank_"
+            self.assertEqual(self.variables({}, **job)[flight_recorder.FILES[0]], prefix)
+        # a process of the login shares that directory with others
+        with mock.patch.dict(os.environ, {"HVDCTL_PROCESS": "x"}):
+            found = self.variables({}, project=None)
+        own = {flight_recorder.FILES[0]: JOB + "/nccl_trace.", flight_recorder.PIPES[1]: JOB + "/dump."}
+        self.assertEqual({name: found[name] for name in own}, own)
+        self.assertEqual([os.listdir(self.project), os.listdir(self.temporary)], [[], []])
+
+    def test_what_the_user_has_set_counts(self):
+        for names in flight_recorder.FILES, flight_recorder.PIPES:
+            for name in names:
+                found = self.variables({name: "/mine/x"})
+                self.assertFalse(set(names) & set(found), "a newer name would replace that of the user")
+                self.assertEqual(len(found), 2)
+
+    def test_there_is_no_pipe_where_none_can_be_created(self):
+        pipes = set(flight_recorder.PIPES)
+        self.assertLessEqual(pipes, set(self.variables({})))
+        with mock.patch("os.mkfifo", side_effect=PermissionError):
+            self.assertFalse(pipes & set(self.variables({})))
+
+
+class GivingUp(unittest.TestCase):
+    """The last lines of a rank that gave up waiting."""
+
+    WAITED = b"RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete"
+    CLOSED = b"RuntimeError: [/gloo/pair.cc:561] Connection closed by peer [127.0.0.1]:14216."
+    CHAIN = b"The above exception was the direct cause of the following exception:"
+
+    def lines(self, *lines):
+        last = last_lines.LastLines(["Timed out waiting", "Connection closed by peer"])
+        for line in lines:
+            self.assertFalse(last.see(line))
+        return last.gave_up()
+
+    def test_they_are_found_without_the_rank_before_them(self):
+        trace = [b"Traceback (most recent call last):", b'  File "/workspace/train.py", line 9, in <module>']
+        self.assertEqual(self.lines(*[b"[rank0]: " + line for line in trace + [self.WAITED]]), [self.WAITED])
+        self.assertEqual(self.lines(self.CLOSED, self.WAITED, self.CLOSED), [self.WAITED, self.CLOSED])
+        self.assertEqual(self.lines(*[b"%d " % i + self.WAITED for i in range(9)])[0], b"5 " + self.WAITED)
+        self.assertEqual(self.lines(b"step 1", b"x" * 99), [])
+
+    def test_another_error_counts_if_it_ended_the_program(self):
+        other = b"torch.OutOfMemoryError: CUDA out of memory."
+        self.assertEqual(self.lines(self.WAITED, other), [])
+        self.assertEqual(self.lines(self.WAITED, b"[rank3]: " + other), [])
+        self.assertEqual(self.lines(other, self.WAITED), [self.WAITED])
+        self.assertEqual(self.lines(self.WAITED, b"", self.CHAIN, b"", b"RuntimeError: no step"), [self.WAITED])
+        # of a program that started this one
+        for wrapper in (b"subprocess.CalledProcessError: Command", b"terminate called after",
+                        b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "):
+            self.assertEqual(self.lines(self.WAITED, wrapper), [self.WAITED], wrapper)
+
+    def test_only_the_last_lines_are_kept(self):
+        self.assertEqual(self.lines(self.WAITED, *[b"step"] * last_lines.KEPT), [])
+        self.assertEqual(self.lines(self.WAITED + b"x" * (1 << 16)), [self.WAITED + b"x" * (400 - len(self.WAITED))])
 
 
 class Launchers(unittest.TestCase):

@@ -22,8 +22,8 @@ TERM, KILL, CONT = ((rank.SIGNAL_GROUP, number) for number in (signal.SIGTERM, s
 ASK = [(rank.TERMINATE,), CONT]
 
 
-def request(now, exited=False, stopped=0, quiet=0):
-    return rank.Request(now, exited, stopped, quiet)
+def request(now, exited=False, stopped=0, quiet=0, unused=0):
+    return rank.Request(now, exited, stopped, quiet, unused)
 
 
 def sample(now, exited=False, stopped=0, quiet=0):
@@ -98,6 +98,25 @@ class Rank(unittest.TestCase):
             self.assertEqual(self.after(*observed, grace=grace)[1], [ASK, [], [(rank.TERMINATE_AWAITED,)], []])
         # a shell without a trap has exited
         self.assertEqual(self.after(request(100), rank.Exit(143), rank.Tick(102))[1], [ASK, [TERM], []])
+
+    def test_what_a_rank_without_progress_does_is_reported_before_it_is_asked(self):
+        report = [(rank.REPORT_QUIET, 15)]
+        self.assertEqual(self.after(request(100, unused=15))[1], [report + ASK])
+        self.assertEqual(self.after(request(100, unused=4.9))[1], [ASK])
+        # nothing is left to be described
+        self.assertEqual(self.after(request(100, exited=True, unused=15))[1], [[CONT]])
+
+    def test_a_program_that_hardly_uses_a_processor_and_is_silent_makes_no_progress(self):
+        progress = rank.Progress(100)
+        for second in range(1, 11):
+            progress.note_use(3 + 0.01 * second, 100 + second)
+        self.assertEqual(progress.unused_for(111), 10)
+        progress.last_output = 109
+        self.assertEqual(progress.unused_for(111), 2)
+        progress.note_use(3.5, 112)
+        self.assertEqual(progress.unused_for(113), 1)
+        progress.note_use(1, 113)
+        self.assertEqual(progress.unused_for(113), 0, "one of its processes has ended")
 
     def test_an_exit_before_the_request_is_a_failure_of_the_rank_itself(self):
         state, actions = self.after(request(100, exited=True), rank.Exit(3), rank.Group(100, False))

@@ -74,6 +74,40 @@ fn a_killed_rank_is_the_root_cause_though_its_streams_are_held_and_others_fail_b
 }
 
 #[test]
+fn the_rank_that_another_one_gave_up_waiting_for_is_the_root_cause() {
+    let gave_up = "rank 0 on node1 gave up waiting for the others; rank 1 on node2";
+    let sleeps = "exec sleep 300";
+    // it computes, in a child process and in its own, and is not seen to wait
+    let busy = "while :; do :; done";
+    each_launcher(|method| {
+        each([(sleeps, true), (busy, false)], |(program, is_asleep): (&str, bool)| {
+            let cluster = Cluster::new();
+            let program = format!(
+                "[ $RANK = 1 ] && {{ {program}; }}; sleep 8
+                echo 'RuntimeError: [/pair.cc:78] Timed out waiting 5000ms for recv operation to complete' >&2; exit 3"
+            );
+            let end = cluster.start(&Spec::shell(method, &program)).end();
+            let does = if is_asleep { "had made no progress for" } else { "was still running" };
+            end.failed(&format!("{gave_up} {does}"), 3);
+            let said = end.ending.reason(&end.placement).unwrap();
+            assert_eq!(said.contains(" s: sleeping in clock_nanosleep"), is_asleep, "{said}");
+        });
+    });
+}
+
+#[test]
+fn a_rank_that_ended_with_0_is_the_root_cause_though_another_one_fails() {
+    each_launcher(|method| {
+        let cluster = Cluster::new();
+        let program = "[ $RANK = 1 ] && exit 0; sleep 3
+            echo 'RuntimeError: [/pair.cc:561] Connection closed by peer [127.0.0.1]:14216.'; exit 1";
+        let end = cluster.start(&Spec::shell(method, program)).end();
+        let reason = end.ending.reason(&end.placement).unwrap_or_default();
+        assert!(reason.starts_with("rank 1 on node2 ended with exit code 0 while"), "{reason}{}", end.all);
+    });
+}
+
+#[test]
 fn a_stopped_rank_hangs() {
     each_launcher(|method| {
         let cluster = Cluster::new();

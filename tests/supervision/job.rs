@@ -491,7 +491,8 @@ pub struct End {
     pub lines: Vec<Vec<String>>,
     /// The frames of both nodes' logs.
     pub frames: Vec<Frame>,
-    placement: Placement,
+    /// Which rank ran where.
+    pub placement: Placement,
     /// For the message of a failed assertion.
     pub all: String,
 }

@@ -22,6 +22,15 @@ NO_RESULTS = re.compile(r"\.|(__pycache__|site-packages|dist-packages|node_modul
 # what libraries keep directly below the directories of temporary files
 OF_LIBRARIES = re.compile(r"(tmp[a-z0-9_]{8}|pymp-.*|torchinductor_.*|torchelastic_.*|ompi\..*|prte\..*|openmpi-.*|"
                           r"pmix-.*|ray|hvdctl.*)$")
+# of these, what tells why a job failed: torch elastic's error files and Ray's logs
+WITH_REASONS = re.compile(r"(torchelastic_.*|ray)$")
+IN_LIBRARY = re.compile(r"(?:/var)?/tmp/(?:torchelastic_[^/]*|ray)/")
+REASON_IN_LIBRARY = re.compile(r".*/error\.json$|(?:/var)?/tmp/ray/session_[^/]*/logs/")
+# likewise small temporary files of any program: those of PyTorch's flight recorder, core files
+REASON = re.compile(r"(nccl|comm_lib)_trace_.*rank_\d+$|core(\.|$)|.*\.core$")
+# how files of Python's faulthandler begin, which may have any name
+STACKS = (b"Fatal Python error: ", b"Thread 0x", b"Current thread 0x", b"Timeout (", b"Stack (most recent call first)")
+MOST_REASONS = 256 << 20  # bytes of them on a node
 VOLUME = re.compile(r"/volumes/[0-9a-f]{64}/_data$")  # of an image's VOLUME, which goes with the container
 MOST, LIMIT = 1000, 2.0  # files in the list; seconds
 PATIENCE = 3  # seconds in all: a file system may not answer
@@ -46,17 +55,31 @@ class Found:
 
     def __init__(self):
         self.files, self.bytes, self.largest, self.is_whole = 0, 0, [], True
+        self.room = 0  # bytes of files that tell why the job failed, which are no results otherwise
 
     def add(self, file):
         self.files += 1
         self.bytes += file[0]
+        self.push(file)
+
+    def add_reason(self, file):
+        """Adds a file that tells why the job failed, as long as there is room."""
+        if file[0] <= self.room:
+            self.room -= file[0]
+            self.add(file)
+        else:
+            self.is_whole = False
+
+    def push(self, file):
         (heapq.heappush if len(self.largest) < MOST else heapq.heappushpop)(self.largest, file)
 
 
-def find(since, others, top="/", limit=LIMIT):
-    """Finds the files that were changed since then, in as many seconds as the limit says."""
+def find(since, others, top="/", limit=LIMIT, reasons=0):
+    """Finds the files that were changed since then, in as many seconds as the limit says. `reasons`: how many bytes of
+    files that tell why the job failed; 0 for a job that has not."""
     top = top.rstrip("/")
     found, end, left = Found(), time.monotonic() + limit, [top + "/", *(top + place for place in INSIDE)]
+    found.room = reasons
     for directory in left:  # grows: near directories come first
         try:
             # not as a list: it may have millions of entries
@@ -78,7 +101,8 @@ def examine(entry, path, since, others, left, found):
     if path in SYSTEM or path in others or NO_RESULTS.match(entry.name):
         return
     if os.path.dirname(path) in TEMPORARY and OF_LIBRARIES.match(entry.name):
-        return
+        if not (found.room and WITH_REASONS.match(entry.name)):
+            return
     try:
         state = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -92,8 +116,29 @@ def examine(entry, path, since, others, left, found):
         else:
             found.is_whole = False
     elif stat.S_ISREG(state.st_mode) and state.st_size and state.st_ctime >= since:
-        if state.st_size >= LEAST_TEMPORARY or not path.startswith(tuple(place + "/" for place in TEMPORARY)):
-            found.add((state.st_size, state.st_mtime, path))
+        file = state.st_size, state.st_mtime, path
+        if IN_LIBRARY.match(path):
+            if REASON_IN_LIBRARY.match(path):
+                found.add_reason(file)
+        elif state.st_size >= LEAST_TEMPORARY or not path.startswith(tuple(place + "/" for place in TEMPORARY)):
+            found.add(file)
+        elif found.room and (REASON.match(entry.name) or has_stacks(entry.path)):
+            found.add_reason(file)
+
+
+def has_stacks(path):
+    """Returns whether a file begins as those of Python's faulthandler do."""
+    try:
+        # never waits for the writer of a pipe that has taken its place
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return os.read(file, max(map(len, STACKS))).startswith(STACKS)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
 
 
 def began():
@@ -132,13 +177,24 @@ def try_to_record():
         # some storage drivers copy the image for each container, after the job's directory was made
         since = max(os.stat(os.path.join(HERE, "launcher.json")).st_ctime, began())
         with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-            found = find(since, mounts(lines))
+            found = find(since, mounts(lines), reasons=MOST_REASONS if has_failed() else 0)
         if found.is_whole and not found.files:
             files.remove("outside")
             return None
         return store(found)
     except Exception:  # of any kind: memory, names
         return UNSEEN
+
+
+def has_failed():
+    """Returns whether a rank of this node did not end with exit code 0: it has failed, or was asked to end because
+    another one has. Lines of `states` are frames of the log (record/frames.rs)."""
+    try:
+        lines = files.read("states").splitlines()
+    except OSError:
+        return False
+    ends = [line.split(b" ", 4)[3] for line in lines if line.count(b" ") >= 3 and line.split(b" ", 3)[2] == b"x"]
+    return any(end != b"0" for end in ends)
 
 
 def store(found):

@@ -50,6 +50,7 @@ OUTSIDE = "outside"  # asks for the files outside the mounts
 WANTED = "stack.wanted"  # a request for the stacks of this node's ranks (stacks.py)
 DRAINED = 3  # exit code of `ready` on a drained node
 MOST_TENSORS = 1000  # characters of their names
+MOST_WORDS = 400  # characters of a line of a rank, and of what it does
 IDLE = (None, "blocked", "kernel", "waiting")  # what a rank without progress does (activity.py)
 # what is reported at the end, in numbers that the result's readers can read
 REPORT = {
@@ -59,6 +60,8 @@ REPORT = {
     "hung": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count,
               "tensors": files.optional(files.is_text), "idle": lambda idle: idle in IDLE}],
     "lost": [{"time": files.is_number, "rank": files.is_count, "lines": files.is_count}],
+    "gave_up": [{"time": files.is_number, "rank": files.is_count, "text": files.is_text}],
+    "quiet": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count, "does": files.is_text}],
 }
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
@@ -144,10 +147,10 @@ def forget(again):
 
 
 def parse_states(lines, since=0):
-    """How many ranks started, how they ended, which of them hang or were reported to, and how much of their output a
-    full disk lost since then, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a
-    full disk, or impossible."""
-    found = {"started": 0, "exits": [], "hung": [], "lost": []}
+    """How many ranks started, how they ended, which of them hang or were reported to, how much of their output a full
+    disk lost, which gave up waiting, and which made no progress when they were asked to end, since then, by the lines
+    of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or impossible."""
+    found = {"started": 0, "exits": [], "hung": [], "lost": [], "gave_up": [], "quiet": []}
 
     def add(name, **fields):
         if files.fits([fields], REPORT[name]):
@@ -171,6 +174,10 @@ def parse_states(lines, since=0):
                 add("hung", time=at, rank=int(words[3]), seconds=int(words[4]), tensors=words[5][:MOST_TENSORS] or None)
             elif kind == "i":
                 add("hung", time=at, rank=rank, seconds=int(words[3]), idle=words[4])
+            elif kind == "u":
+                add("gave_up", time=at, rank=rank, text=" ".join(words[3:])[:MOST_WORDS])
+            elif kind == "v":
+                add("quiet", time=at, rank=rank, seconds=int(words[3]), does=" ".join(words[4:])[:MOST_WORDS])
         except (IndexError, ValueError):
             pass
     return found

@@ -322,6 +322,8 @@ def outcome(report, places, node, since=0):
         "exits": all_of("exits"),
         "hung": all_of("hung"),
         "lost": all_of("lost"),
+        "gave_up": all_of("gave_up"),
+        "quiet": all_of("quiet"),
         "silent": [name for name in others if name not in report.ends],
         "silence": {name: words for name, words in dict(report.silent).items() if name in others
                     and name not in report.ends},

@@ -8,6 +8,8 @@ import signal
 UNKILLABLE = 5  # seconds after which a killed program counts as ended although it still waits in the kernel
 TRAPPED = 1  # second after which a shell that still runs after SIGTERM has a trap, and waits for its program first
 MIN_STOPPED = 3  # seconds that a program must have been stopped to count as the cause when other ranks give up
+MIN_QUIET = 5  # seconds without progress that are reported when a rank is asked to end: others may have waited for it
+BUSY = 0.03  # of a core: a program that uses less, and writes nothing, may be waiting
 ASKED_BY_REAPER = 20  # seconds beyond the grace period for which a shim then stays
 
 # Why a program was asked for its end. Only an end for REQUEST is no failure of this rank's own.
@@ -31,8 +33,9 @@ Ended = collections.namedtuple("Ended", "code asked hung")
 
 # The observations. `exited`: whether it has exited, although its exit has not been observed yet; `stopped` and `quiet`:
 # for how many seconds it has been stopped, and has made no progress.
-# A request of the end, by a signal or because the launcher is gone.
-Request = collections.namedtuple("Request", "now exited stopped quiet")
+# A request of the end, by a signal or because the launcher is gone. `unused`: for how many seconds it has made no
+# progress, or hardly used a processor.
+Request = collections.namedtuple("Request", "now exited stopped quiet unused")
 Sample = collections.namedtuple("Sample", "now exited stopped quiet")  # of what its processes do, once a second
 Exit = collections.namedtuple("Exit", "code")
 Group = collections.namedtuple("Group", "now alive")  # whether its process group still has processes
@@ -40,6 +43,7 @@ Tick = collections.namedtuple("Tick", "now")
 
 # The actions, which are performed in this order: each a name with its arguments.
 REPORT_IDLE = "report idle"  # for how many seconds it has made no progress
+REPORT_QUIET = "report quiet"  # the same when it is asked to end, with what it does
 TERMINATE = "terminate"  # sends SIGTERM to the program, and notes what keeps a shell from its trap
 TERMINATE_AWAITED = "terminate awaited"  # sends SIGTERM to that
 SIGNAL_GROUP = "signal group"  # sends a signal to its process group
@@ -57,6 +61,9 @@ def ask(state, why, observed, limits):
         if hung is None and why == REQUEST and limits.idle and observed.quiet > limits.idle / 2:
             # its output of the last seconds may be about the failure that ends it
             actions.insert(0, (REPORT_IDLE, observed.quiet))
+        if why == REQUEST and observed.unused >= MIN_QUIET:
+            # what the program does is gone with it
+            actions.insert(0, (REPORT_QUIET, observed.unused))
     elif why == REQUEST:
         why = TOO_LATE
     # a stopped process handles no other signal
@@ -147,10 +154,11 @@ def answer(code, with_others, lost_launcher, grace):
 
 
 class Progress:
-    """Since when a program has been silent, stopped and without progress."""
+    """Since when a program has been silent, stopped, without progress, and without using a processor."""
 
     def __init__(self, now):
         self.last_output, self.stopped = now, None
+        self.used, self.sampled, self.unused = 0, now, now  # seconds of processor time, and by which sample
         self.quiet = collections.deque([0], maxlen=3)  # seconds without progress, by the last samples
 
     def note_stopped(self, is_stopped, now):
@@ -158,6 +166,18 @@ class Progress:
 
     def note_idle(self, since, now):
         self.quiet.append(now - max(since, self.last_output))
+
+    def note_use(self, used, now):
+        """Takes how many seconds of processor time it has used. This is coarser than `activity.py`, and costs
+        nothing."""
+        # less than before: a process has gone
+        if not 0 <= used - self.used <= BUSY * (now - self.sampled):
+            self.unused = now
+        self.used, self.sampled = used, now
+
+    def unused_for(self, now):
+        """For how many seconds it has hardly used a processor, and been silent."""
+        return now - max(self.unused, self.last_output)
 
     def stopped_for(self, now):
         """For how many seconds it has been stopped and silent."""

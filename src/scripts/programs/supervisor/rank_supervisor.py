@@ -29,7 +29,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Py
 import activity  # noqa: E402
 import binding  # noqa: E402
 import files  # noqa: E402
+import flight_recorder  # noqa: E402
 import frames  # noqa: E402
+import last_lines  # noqa: E402
 import peers  # noqa: E402
 import processes  # noqa: E402
 import rank_state  # noqa: E402
@@ -254,8 +256,17 @@ class Program:
     def is_group_alive(self):
         return processes.is_any_alive(lambda _parent, group: group == self.pid)
 
-    def is_stopped(self):
-        return any(processes.condition(pid) == b"T" for pid in activity.family(self.pid))
+    def look(self):
+        """Returns whether a signal has stopped one of its processes, and the seconds of processor time that they and
+        the children that they have waited for have used."""
+        is_stopped, ticks = False, 0
+        for pid in activity.family(self.pid):
+            # a process that has just ended cannot be read
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                found = processes.fields("/proc/%d/stat" % pid)
+                is_stopped = is_stopped or found[0] == b"T"
+                ticks += sum(map(int, found[11:15]))
+        return is_stopped, ticks / activity.TICK
 
     def note_background(self):
         """A shell's programs in the background ignore SIGINT from their start on (POSIX, Shell Command Language,
@@ -361,6 +372,7 @@ class Supervisor:
         self.oom_kills = oom_kills()
         self.selector = selectors.DefaultSelector()
         self.streams = {}  # those of the program to their lines
+        self.last_lines = last_lines.LastLines(launcher.get("gave_up", ()))
         self.signals = []  # that requested the end
         self.is_worker_stopping = False  # whether that is why
         self.ended = None  # when
@@ -421,6 +433,7 @@ class Supervisor:
             self.log.write(b"p", [argv[0].encode()])
         _, cpus, threads = binding.here(self.job.get("bind"), self.job["ranks"], env)
         env.setdefault("OMP_NUM_THREADS", str(threads))
+        env.update(flight_recorder.variables(env, self.job))
         local_rank = first_number(self.launcher["local_rank"], os.environ)
         if "CUDA_VISIBLE_DEVICES" in env:
             env["CUDA_VISIBLE_DEVICES"] = own_device(env["CUDA_VISIBLE_DEVICES"], local_rank)
@@ -442,8 +455,13 @@ class Supervisor:
         self.stacks = stacks.Stacks(self.log, path, self.children.start)
         reports = HangReports(self.log, self.launcher)
         lines_of = frames.Lines if self.job.get("log_progress") else frames.LastStates
-        for stream, lines in ((self.program.stdout, lines_of(self.log, b"o")),
-                              (self.program.child.stderr, lines_of(self.log, b"e", reports.see))):
+
+        def see_error(line):
+            self.last_lines.see(line)
+            reports.see(line)
+
+        for stream, lines in ((self.program.stdout, lines_of(self.log, b"o", self.last_lines.see)),
+                              (self.program.child.stderr, lines_of(self.log, b"e", see_error))):
             self.streams[stream] = lines
             os.set_blocking(stream.fileno(), False)
             self.selector.register(stream, selectors.EVENT_READ)
@@ -493,7 +511,8 @@ class Supervisor:
 
     def decide(self, observation):
         self.state, actions = rank_state.decide(self.state, observation, self.limits)
-        perform = {rank_state.REPORT_IDLE: self.report_idle, rank_state.TERMINATE: self.program.terminate,
+        perform = {rank_state.REPORT_IDLE: self.report_idle, rank_state.REPORT_QUIET: self.report_quiet,
+                   rank_state.TERMINATE: self.program.terminate,
                    rank_state.TERMINATE_AWAITED: self.program.terminate_awaited,
                    rank_state.SIGNAL_GROUP: self.program.signal_group}
         for action, *arguments in actions:
@@ -506,7 +525,13 @@ class Supervisor:
 
     def idle_for(self):
         """Returns for how many seconds the program has made no progress."""
-        return max(self.progress.stopped_for(time.monotonic()), self.progress.quiet[-1])
+        now = time.monotonic()
+        return max(self.progress.stopped_for(now), self.progress.quiet[-1], self.progress.unused_for(now))
+
+    def report_quiet(self, seconds):
+        does = waiting.describe(self.program.pid, activity.BLOCKED if self.progress.unused_for(time.monotonic())
+                                >= rank_state.MIN_QUIET else self.activity.does)
+        self.log.state(b"v", b"%d %s" % (seconds, waiting.encoded(does)))
 
     def read(self, seconds):
         """Logs the program's output for at most this many seconds; returns after the first output, or when it has
@@ -537,14 +562,17 @@ class Supervisor:
             self.stacks.read_before_end(self.program.pid, self.idle_for())
             exited = self.program.has_ended()
         now = time.monotonic()
-        self.decide(rank_state.Request(now, exited, self.progress.stopped_for(now), max(self.progress.quiet)))
+        stopped, quiet = self.progress.stopped_for(now), max(self.progress.quiet)
+        self.decide(rank_state.Request(now, exited, stopped, quiet, max(quiet, self.progress.unused_for(now))))
 
     def sample(self):
         """Checks what the program's processes do, once a second."""
         self.children.reap_orphans()
         self.forget_signals()
         self.program.note_background()
-        self.progress.note_stopped(self.program.is_stopped(), time.monotonic())
+        is_stopped, used = self.program.look()
+        self.progress.note_stopped(is_stopped, time.monotonic())
+        self.progress.note_use(used, time.monotonic())
         if not self.is_state(rank_state.Running):
             return
         if self.samples:
@@ -610,6 +638,8 @@ class Supervisor:
             self.log.state(b"w", b"%d" % self.log.lost)
         if self.state.hung is not None:
             self.log.state(b"h", b"%d %d " % (self.log.rank, self.state.hung))
+        for line in self.last_lines.gave_up() if self.state.code else ():
+            self.log.state(b"u", waiting.encoded(line.decode(errors="replace")))
         oom = is_out_of_memory(self.oom_kills, oom_kills(), self.state.code)
         self.log.state(b"x", describe_exit(self.state.code, self.state.asked, oom), self.ended)
 

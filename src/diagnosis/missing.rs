@@ -1,0 +1,282 @@
+//! The rank that others waited for: where a rank failed only because it gave up waiting, or lost its connection, another
+//! one is the cause.
+
+use crate::launch::placement::Placement;
+use crate::model::job_result::{JobResult, QuietRank, RankExit};
+use crate::model::root_cause::{Activity, FailureKind, OtherRanks, RootCause};
+use crate::text::collectives::{GivingUp, NcclOperation};
+use crate::text::nodeset::printable;
+use std::collections::BTreeMap;
+
+/// Seconds by which clocks of nodes may differ, and by which a rank that has ended may be recorded late.
+const TOLERANCE: f64 = 1.0;
+
+/// What `waiting.py` says of a rank that waits for others.
+const POLLING: &str = "polling, as a rank that waits for others";
+
+/// The most groups of ranks that are described.
+const MOST_GROUPS: usize = 4;
+
+/// The ranks of a job that gave up waiting.
+struct Waiters<'a> {
+    result: &'a JobResult,
+    gave_up: BTreeMap<u32, GivingUp>,
+}
+
+impl JobResult {
+    /// Returns the cause if the rank that failed first only gave up waiting for another one, or lost its connection to
+    /// it; `None` if it failed by itself.
+    pub(super) fn missing(&self, first: &RankExit, placement: &Placement) -> Option<RootCause> {
+        let mut lines: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+        self.gave_up.iter().for_each(|line| lines.entry(line.rank).or_default().push(&line.text));
+        let gave_up = lines.into_iter().filter_map(|(rank, lines)| Some((rank, GivingUp::read(lines)?))).collect();
+        Waiters { result: self, gave_up }.cause(first, placement)
+    }
+}
+
+impl Waiters<'_> {
+    fn cause(&self, first: &RankExit, placement: &Placement) -> Option<RootCause> {
+        let why = self.gave_up.get(&first.rank)?;
+        if let Some(ended) = self.ended_before(first) {
+            return Some(RootCause { rank: ended.rank, node: ended.node.clone(), how: ended.into() });
+        }
+        if !why.is_time_out {
+            return None;
+        }
+        let operation = why.operation.as_ref().map(NcclOperation::to_string);
+        let named = |rank: u32, activity| {
+            let exit = self.result.exits.iter().find(|exit| exit.rank == rank);
+            let node = exit.map(|exit| &*exit.node).or(placement.node_of(rank).map(|(node, _)| node));
+            let (waiting, waiting_node) = (first.rank, first.node.clone());
+            let how = FailureKind::Missing { waiting, waiting_node, operation: operation.clone(), activity };
+            Some(RootCause { rank, node: node.unwrap_or_default().to_owned(), how })
+        };
+        if let Some((rank, other)) = self.in_other_operation(first.rank) {
+            return named(rank, Activity { seconds: None, does: Some(format!("in {other}")) });
+        }
+        let mut groups = self.groups(first.rank, &why.missing);
+        if let [OtherRanks { ranks, activity }, rest @ ..] = &groups[..]
+            && let [rank] = ranks[..]
+            && rest.first().is_none_or(|next| next.ranks.len() > 1)
+        {
+            return named(rank, activity.clone());
+        }
+        groups.truncate(MOST_GROUPS);
+        let how = FailureKind::GaveUp { operation, others: groups };
+        Some(RootCause { rank: first.rank, node: first.node.clone(), how })
+    }
+
+    /// Returns the rank that ended before others gave up or lost their connections to it: one that failed by itself or,
+    /// unless most ranks have, one that ended with exit code 0.
+    fn ended_before(&self, first: &RankExit) -> Option<&RankExit> {
+        let is_before = |exit: &&RankExit| exit.rank != first.rank && !exit.asked && exit.time < first.time + TOLERANCE;
+        let by_itself =
+            self.result.exits.iter().filter(is_before).filter(|exit| !self.gave_up.contains_key(&exit.rank));
+        let (done, failed): (Vec<&RankExit>, Vec<&RankExit>) = by_itself.partition(|exit| exit.code == 0);
+        let is_minority = done.len() * 2 <= self.result.exits.len();
+        let done = if is_minority { done } else { Vec::new() };
+        let found = if failed.is_empty() { done } else { failed };
+        found.into_iter().min_by(|a, b| a.time.total_cmp(&b.time))
+    }
+
+    /// Returns the rank that gave up in another operation than most others, and that operation.
+    fn in_other_operation(&self, first: u32) -> Option<(u32, &NcclOperation)> {
+        let mut ranks: BTreeMap<&NcclOperation, Vec<u32>> = BTreeMap::new();
+        for (rank, why) in &self.gave_up {
+            if let Some(operation) = &why.operation {
+                ranks.entry(operation).or_default().push(*rank);
+            }
+        }
+        let is_different = ranks.len() > 1;
+        let others = ranks.into_iter().filter(|(_, ranks)| is_different && !ranks.contains(&first));
+        let (operation, ranks) = others.min_by_key(|(_, ranks)| ranks.len())?;
+        Some((*ranks.first()?, operation))
+    }
+
+    /// Returns the ranks that did not give up, by what they did, those of the fewest ranks first: they are the likely
+    /// cause. `missing`: those that the library names.
+    fn groups(&self, first: u32, missing: &[u32]) -> Vec<OtherRanks> {
+        let mut others: Vec<u32> =
+            self.result.exits.iter().map(|exit| exit.rank).filter(|rank| *rank != first).collect();
+        let is_named = |rank: &u32| missing.contains(rank);
+        match others.iter().any(is_named) {
+            true => others.retain(is_named),
+            false => others.retain(|rank| !self.gave_up.contains_key(rank)),
+        }
+        let quiet: BTreeMap<u32, &QuietRank> = self.result.quiet.iter().map(|quiet| (quiet.rank, quiet)).collect();
+        let mut groups: BTreeMap<Option<&str>, OtherRanks> = BTreeMap::new();
+        for rank in others {
+            let quiet = quiet.get(&rank);
+            let does = quiet.map(|quiet| &*quiet.does);
+            let group = groups.entry(does).or_insert_with(|| OtherRanks {
+                ranks: Vec::new(),
+                activity: Activity { seconds: None, does: does.map(printable) },
+            });
+            group.ranks.push(rank);
+            group.activity.seconds = group.activity.seconds.max(quiet.map(|quiet| quiet.seconds));
+        }
+        let is_waiting = |does: &Option<&str>| does.is_some_and(|does| does.starts_with(POLLING));
+        if groups.keys().any(|does| !is_waiting(does)) {
+            groups.retain(|does, _| !is_waiting(does));
+        }
+        let mut groups: Vec<OtherRanks> = groups.into_values().collect();
+        groups.sort_by_key(|group| group.ranks.len());
+        groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::placement::Share;
+    use crate::model::job_result::LineOfRank;
+
+    const GLOO: &str =
+        "RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete";
+    const CLOSED: &str = "RuntimeError: [/gloo/pair.cc:561] Connection closed by peer [10.0.0.2]:14216.";
+    const BARRIER: &str = "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 4000 ms";
+    const SLEEPS: (u64, &str) = (15, "sleeping in clock_nanosleep");
+    const FUTEX: (u64, &str) = (15, "waiting in futex for a lock or another thread");
+    const POLLS: (u64, &str) = (15, "polling, as a rank that waits for others in a collective operation");
+
+    fn nccl(sequence: u32, operation: &str) -> String {
+        format!("Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, OpType={operation}, N")
+    }
+
+    /// How a rank ended: its code, when, and whether it was asked; the line with which it gave up; its activity.
+    type End<'a> = (i32, f64, bool, &'a str, Option<(u64, &'a str)>);
+
+    /// A rank that gave up in the 10th second.
+    const fn waited(line: &str) -> End<'_> {
+        (1, 10.0, false, line, None)
+    }
+
+    /// A rank that gave up a little later.
+    const fn waited_too(line: &str) -> End<'_> {
+        (1, 10.1, false, line, None)
+    }
+
+    /// A rank that was ended after that.
+    const fn ended(does: Option<(u64, &'static str)>) -> End<'static> {
+        (143, 10.5, true, "", does)
+    }
+
+    /// A job with a rank on each node, from `node1` on.
+    fn job(ends: &[End<'_>]) -> (JobResult, Placement) {
+        let (mut result, mut placement) = (JobResult::default(), Placement::default());
+        for (rank, (code, time, asked, line, does)) in (0u32..).zip(ends) {
+            let (node, code, time, asked) = (format!("node{}", rank + 1), *code, *time, *asked);
+            result.exits.push(RankExit { rank, node: node.clone(), code, signal: None, time, asked, oom: false });
+            if !line.is_empty() {
+                result.gave_up.push(LineOfRank { rank, text: (*line).into() });
+            }
+            if let Some((seconds, does)) = does {
+                result.quiet.push(QuietRank { rank, seconds: *seconds, does: (*does).into() });
+            }
+            placement.shares.push(Share { node, ranks: 1, first: rank, ..Share::default() });
+        }
+        let ranks = ends.len() as u32;
+        (JobResult { launcher: Some(1), ranks, started: ranks, ..result }, placement)
+    }
+
+    fn said(ends: &[End<'_>]) -> String {
+        let (result, placement) = job(ends);
+        assert_eq!(result.code(), result.first_failure().map(|exit| exit.code.into()), "that of the first failure");
+        result.root_cause(&placement).unwrap().to_string()
+    }
+
+    #[test]
+    fn the_rank_that_did_not_come_is_the_cause() {
+        let sleeps = "had made no progress for 15 s: sleeping in clock_nanosleep";
+        let futex = "had made no progress for 15 s: waiting in futex for a lock or another thread";
+        let (reduce, broadcast) = (nccl(5, "ALLREDUCE"), nccl(5, "BROADCAST"));
+        let (in_reduce, in_broadcast) = (" in ALLREDUCE (sequence number 5)", "in BROADCAST (sequence number 5)");
+        for (ends, text) in [
+            (vec![waited(GLOO), ended(Some(SLEEPS))], format!("; rank 1 on node2 {sleeps}")),
+            (vec![waited(GLOO), ended(None)], "; rank 1 on node2 was still running".into()),
+            // others that wait in the same operation were asked before their own time was over
+            (
+                vec![waited(GLOO), ended(Some(FUTEX)), ended(Some(SLEEPS)), ended(Some(FUTEX))],
+                format!("; rank 2 on node3 {sleeps}"),
+            ),
+            (
+                vec![waited(GLOO), ended(Some(FUTEX)), ended(None), ended(Some(FUTEX))],
+                "; rank 2 on node3 was still running".into(),
+            ),
+            (vec![waited(GLOO), ended(Some(POLLS)), ended(Some(FUTEX))], format!("; rank 2 on node3 {futex}")),
+            (
+                vec![waited(GLOO), waited_too(GLOO), (143, 10.2, true, CLOSED, None), ended(Some(FUTEX))],
+                format!("; rank 3 on node4 {futex}"),
+            ),
+            (vec![waited(BARRIER), ended(Some(FUTEX)), ended(Some(FUTEX))], format!("; rank 2 on node3 {futex}")),
+            // the others did the same, or different things
+            (vec![waited(GLOO), ended(Some(FUTEX)), ended(Some((9, FUTEX.1)))], format!("; ranks 1-2 {futex}")),
+            (
+                vec![waited(GLOO), ended(Some(SLEEPS)), ended(None)],
+                format!("; rank 2 was still running; rank 1 {sleeps}"),
+            ),
+            (vec![waited(GLOO), ended(None), ended(None)], "; ranks 1-2 were still running".into()),
+            (vec![waited(GLOO), waited_too(GLOO)], ", which waited, too".into()),
+            // other operations
+            (vec![waited(&reduce), waited_too(&broadcast)], format!("{in_reduce}; rank 1 on node2 was {in_broadcast}")),
+            (
+                vec![waited(&reduce), waited_too(&reduce), waited_too(&broadcast)],
+                format!("{in_reduce}; rank 2 on node3 was {in_broadcast}"),
+            ),
+            (
+                vec![waited(&reduce), waited_too(&reduce), ended(Some(SLEEPS))],
+                format!("{in_reduce}; rank 2 on node3 {sleeps}"),
+            ),
+        ] {
+            assert_eq!(said(&ends), format!("rank 0 on node1 gave up waiting for the others{text}"));
+        }
+    }
+
+    #[test]
+    fn a_rank_that_ended_before_is_the_cause() {
+        let killed = "rank 1 on node2 ended with exit code 137";
+        let done = "rank 1 on node2 ended with exit code 0 while the others waited for it";
+        let first = "rank 0 on node1 ended with exit code 1";
+        let end = |code, time, asked| (code, time, asked, "", None);
+        for (ends, text) in [
+            (vec![waited(CLOSED), end(0, 9.0, false)], done),
+            (vec![waited(GLOO), end(0, 3.0, false)], done),
+            (vec![waited(CLOSED), end(137, 9.9, false)], killed),
+            // recorded a moment later, as clocks differ
+            (vec![waited(CLOSED), end(137, 10.4, false)], killed),
+            (vec![waited(CLOSED), end(137, 10.4, false), waited_too(CLOSED)], killed),
+            // much later, and after a request
+            (vec![waited(CLOSED), end(7, 12.0, false)], first),
+            (vec![waited(CLOSED), end(137, 10.9, true)], first),
+            // most have ended well, and this one goes on alone
+            (vec![waited(CLOSED), end(0, 9.0, false), end(0, 9.0, false)], first),
+            // a failure of its own
+            (vec![end(1, 10.0, false), waited_too(CLOSED)], first),
+            (vec![end(1, 10.0, false), ended(Some(SLEEPS))], first),
+        ] {
+            let (result, placement) = job(&ends);
+            assert_eq!(result.root_cause(&placement).unwrap().to_string(), text, "{ends:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_gone_is_the_cause() {
+        let (mut result, placement) = job(&[waited(GLOO), ended(Some(SLEEPS)), ended(None)]);
+        result.exits.pop();
+        result.silent = vec!["node3".into()];
+        let cause = result.root_cause(&placement).unwrap().to_string();
+        assert_eq!(cause, "rank 2 on node3 is gone; how it ended is unknown");
+    }
+
+    #[test]
+    fn what_ranks_forge_does_no_harm() {
+        let text = said(&[waited(GLOO), ended(Some((9, "\x1b[2J\n")))]);
+        assert!(!text.contains(['\x1b', '\n']), "{text}");
+        let (mut result, placement) = job(&[waited(GLOO)]);
+        for text in [BARRIER.to_owned(), nccl(9, &"X".repeat(9000))] {
+            result.gave_up.push(LineOfRank { rank: u32::MAX, text });
+        }
+        result.ranks = u32::MAX;
+        assert!(result.root_cause(&placement).unwrap().to_string().len() < 200);
+    }
+}

@@ -1,0 +1,232 @@
+//! The lines of libraries for collective operations about a rank that gave up waiting for other ranks, or lost its
+//! connection to one. Whatever made the other rank late or ended it is the cause, and not this one.
+
+use std::fmt;
+
+/// Texts of lines with which a rank gives up waiting.
+const TIME_OUTS: &[&str] = &[
+    // gloo/transport/tcp/unbound_buffer.cc, gloo/transport/tcp/pair.cc
+    "ms for recv operation to complete",
+    "ms for send operation to complete",
+    "] Read timeout [",
+    "] Write timeout [",
+    // torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
+    "Watchdog caught collective operation timeout",
+    "Some NCCL operations have failed or timed out",
+    // torch/csrc/distributed/c10d/ProcessGroupGloo.cpp
+    MONITORED_BARRIER,
+    "timed out in monitoredBarrier after",
+    // torch/csrc/distributed/c10d/TCPStore.cpp, TCPStoreBackend.cpp, socket.cpp
+    "seconds waiting for clients. ",
+    "wait timeout after ",
+    "Error: Socket Timeout",
+    "The client socket has timed out after",
+    // torch/distributed/distributed_c10d.py of earlier versions
+    "in store based barrier on rank",
+    // torch/distributed/elastic/rendezvous
+    "RendezvousTimeoutError",
+];
+
+/// Texts of lines with which a rank fails because another one has ended.
+const LOST_CONNECTIONS: &[&str] = &[
+    // gloo/transport/tcp/pair.cc, Open MPI's opal/mca/btl/tcp, and the system's own texts
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Connection refused",
+    "Broken pipe",
+    // torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, of which the reason follows
+    REACHED_BARRIER,
+    // torch/csrc/distributed/c10d/Utils.hpp, TCPStore.cpp
+    "Connection was likely closed",
+    // NCCL's src/misc/socket.cc and src/init.cc
+    "Connection closed by remote peer",
+    "remote process exited or there was a network error",
+    "ncclRemoteError",
+    // horovod/common/common.h
+    "Horovod has been shut down. This was caused by an exception on one of the ranks",
+];
+
+/// The text about ranks that have not come to a monitored barrier, whose numbers precede it.
+const MONITORED_BARRIER: &str = "failed to pass monitoredBarrier in";
+
+/// The text of a rank that has come to it, about the one that coordinates.
+const REACHED_BARRIER: &str = " successfully reached monitoredBarrier, but received errors while waiting";
+
+/// Returns the texts by which such lines are recognized.
+pub fn texts() -> impl Iterator<Item = &'static str> {
+    TIME_OUTS.iter().chain(LOST_CONNECTIONS).copied()
+}
+
+/// An operation of NCCL.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NcclOperation {
+    /// Its number among those of the process group.
+    pub sequence: u64,
+    /// Its type, such as `ALLREDUCE`.
+    pub name: String,
+}
+
+impl NcclOperation {
+    /// Reads `WorkNCCL(SeqNum=5, OpType=ALLREDUCE, …`.
+    fn read(line: &str) -> Option<NcclOperation> {
+        let (sequence, rest) = line.split_once("WorkNCCL(SeqNum=")?.1.split_once(", OpType=")?;
+        let name = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
+        Some(NcclOperation { sequence: sequence.parse().ok()?, name: name.chars().take(40).collect() })
+    }
+}
+
+impl fmt::Display for NcclOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (sequence number {})", self.name, self.sequence)
+    }
+}
+
+/// The reason why a rank gave up, as its last lines have it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivingUp {
+    /// True if its time was over; otherwise it lost a connection.
+    pub is_time_out: bool,
+    /// The operation in which it waited, if that is known.
+    pub operation: Option<NcclOperation>,
+    /// The ranks that did not come, if the library names them.
+    pub missing: Vec<u32>,
+}
+
+impl GivingUp {
+    /// Reads the lines of a rank; `None` if it did not give up.
+    pub fn read<'a>(lines: impl IntoIterator<Item = &'a str>) -> Option<GivingUp> {
+        let has = |line: &str, texts: &[&str]| texts.iter().any(|text| line.contains(text));
+        let mut found: Option<GivingUp> = None;
+        for line in lines {
+            let is_time_out = has(line, TIME_OUTS);
+            if !is_time_out && !has(line, LOST_CONNECTIONS) {
+                continue;
+            }
+            let found = found.get_or_insert_default();
+            found.is_time_out |= is_time_out;
+            found.missing.extend(missing(line));
+            found.operation = found.operation.take().or_else(|| NcclOperation::read(line));
+        }
+        found
+    }
+}
+
+/// Returns the ranks that a monitored barrier names: `[Rank 0]: Ranks 1, 2 failed to pass`, or `from rank 0. Please
+/// check rank 0 logs`.
+fn missing(line: &str) -> Vec<u32> {
+    if let Some((_, rank)) = line.split_once(REACHED_BARRIER).and_then(|(_, rest)| rest.split_once(" from rank ")) {
+        return rank.split('.').next().and_then(|rank| rank.parse().ok()).into_iter().collect();
+    }
+    let before = line.split_once(MONITORED_BARRIER).and_then(|(before, _)| before.rsplit_once("Rank"));
+    let ranks = before.map_or("", |(_, ranks)| ranks.trim_start_matches('s'));
+    ranks.split(',').filter_map(|rank| rank.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks what lines are read as, each a text with its own newlines.
+    fn check(lines: &[(&str, GivingUp)]) {
+        for (text, read) in lines {
+            assert_eq!(GivingUp::read(text.lines()).as_ref(), Some(read), "{text}");
+            assert!(texts().any(|known| text.contains(known)), "{text}");
+        }
+    }
+
+    fn lost() -> GivingUp {
+        GivingUp::default()
+    }
+
+    fn time_out(missing: &[u32]) -> GivingUp {
+        GivingUp { is_time_out: true, missing: missing.into(), operation: None }
+    }
+
+    /// Lines of two or three processes with PyTorch 2.15.0 and Gloo, with shorter paths.
+    #[test]
+    fn lines_of_gloo_are_read() {
+        check(&[
+            // all_reduce, all_gather_object
+            (
+                "RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete",
+                time_out(&[]),
+            ),
+            (
+                "RuntimeError: [/gloo/unbound_buffer.cc:129] Timed out waiting 5000ms for send operation to complete",
+                time_out(&[]),
+            ),
+            // a shorter loop, and a killed process
+            (
+                "RuntimeError: [/gloo/pair.cc:561] Connection closed by peer [127.0.0.1]:14216. This is typically",
+                lost(),
+            ),
+            ("RuntimeError: [/gloo/pair.cc:545] Read error [127.0.0.1]:28544: Connection reset by peer. This", lost()),
+            // monitored_barrier, with and without wait_all_ranks, and where rank 0 does not come
+            (
+                "RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 4000 ms\n Original exception: \n\
+                 [/gloo/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete",
+                time_out(&[1]),
+            ),
+            (
+                "[E ProcessGroupGloo.cpp:69] [Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 4000 ms",
+                time_out(&[1, 2]),
+            ),
+            (
+                "RuntimeError: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for \
+                 send/recv from rank 0. Please check rank 0 logs for faulty rank.\n Original exception: \n\
+                 [/gloo/unbound_buffer.cc:129] Timed out waiting 5000ms for send operation to complete",
+                time_out(&[0]),
+            ),
+        ]);
+    }
+
+    /// Of the same, `init_process_group` without rank 1 and without rank 0.
+    #[test]
+    fn lines_of_a_store_are_read() {
+        check(&[
+            (
+                "torch.distributed.DistStoreError: Timed out after 6 seconds waiting for clients. 1/2 clients joined.",
+                time_out(&[]),
+            ),
+            (
+                "torch.distributed.DistNetworkError: The client socket has timed out after 5000ms while trying to \
+                 connect to (127.0.0.1, 29605).",
+                time_out(&[]),
+            ),
+            // earlier versions: torch/distributed/distributed_c10d.py
+            (
+                "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: k",
+                time_out(&[]),
+            ),
+        ]);
+    }
+
+    /// Lines of public logs.
+    #[test]
+    fn lines_of_nccl_are_read() {
+        let operation = Some(NcclOperation { sequence: 6463, name: "ALLREDUCE".into() });
+        check(&[
+            (
+                "[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation \
+                 timeout: WorkNCCL(SeqNum=6463, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for \
+                 1800017 milliseconds before timing out.\n\
+                 [E1003 18:37:01.833637681 ProcessGroupNCCL.cpp:621] [Rank 1] Some NCCL operations have failed or \
+                 timed out. Due to the asynchronous nature of CUDA kernels,",
+                GivingUp { operation, ..time_out(&[]) },
+            ),
+            // with NCCL 2.10.3
+            ("[E ProcessGroupNCCL.cpp:414] Some NCCL operations have failed or timed out. Due to the", time_out(&[])),
+            ("ncclRemoteError: A call failed possibly due to a network error or a remote process exiting", lost()),
+            // cut off, or forged
+            ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=x, OpType=, ", time_out(&[])),
+            ("Rank s failed to pass monitoredBarrier in", time_out(&[])),
+        ]);
+    }
+
+    #[test]
+    fn other_lines_say_nothing_of_other_ranks() {
+        for line in ["", "torch.OutOfMemoryError: CUDA out of memory.", "waiting for clients", "ValueError: timeout"] {
+            assert_eq!(GivingUp::read([line]), None, "{line}");
+        }
+    }
+}
