@@ -620,6 +620,7 @@ const UNEXAMINED: [(&str, &[&str]); 3] = [
             "job/read.sh",
             "job/result.sh",
             "job/size.sh",
+            "job/stack.sh",
         ],
     ),
     (

@@ -17,7 +17,12 @@ use tokio::process::Command;
 use tokio::sync::mpsc::channel;
 use tokio::time::timeout;
 
-const TOOL: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/job/tool.sh"));
+const TOOL: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/job/directory.sh"),
+    include_str!("../scripts/job/tool.sh")
+);
 
 /// The version that is fetched.
 const VERSION: &str = "0.4.3";

@@ -53,9 +53,20 @@ pub struct StackFrame {
     pub file: String,
     /// The line; 0 if it is not known.
     pub line: u32,
-    /// Names and values of its variables, shortened; only with `--locals`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "lines")]
-    pub locals: Vec<(String, String)>,
+    /// Its variables; only with `--locals`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locals: Vec<StackVariable>,
+}
+
+/// A variable of a frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StackVariable {
+    /// Its name.
+    #[serde(deserialize_with = "one_line")]
+    pub name: String,
+    /// Its value, shortened.
+    #[serde(deserialize_with = "one_line")]
+    pub value: String,
 }
 
 /// A thread.
@@ -131,11 +142,6 @@ fn maybe_line<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Strin
     Option::<String>::deserialize(deserializer).map(|text| text.map(clean))
 }
 
-fn lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
-    let found = Vec::<(String, String)>::deserialize(deserializer)?;
-    Ok(found.into_iter().map(|(name, value)| (clean(name), clean(value))).collect())
-}
-
 impl StackFrame {
     /// Returns whether it is the user's own code, by its path.
     pub fn is_own(&self) -> bool {
@@ -208,7 +214,7 @@ impl RankStack {
     }
 
     /// Describes the process that its main one waits for: `python: fetch (data.py:4), sleeping in clock_nanosleep`.
-    fn awaited_child(&self) -> Option<String> {
+    fn child_waited_for(&self) -> Option<String> {
         let waits = self.main()?.does.as_deref()?.contains(FOR_CHILD);
         waits.then(|| others_of(self).into_iter().next()).flatten()
     }
@@ -247,7 +253,7 @@ impl StackGroup {
     /// Describes where its ranks are: `load (data.py:31), sleeping in clock_nanosleep since 14 s`.
     pub fn describe(&self) -> String {
         let example = self.example();
-        let child = example.awaited_child().map(|child| format!("whose process {child}"));
+        let child = example.child_waited_for().map(|child| format!("whose process {child}"));
         let words: Vec<String> = match example.call() {
             Some((call, false)) if child.is_some() => [Some(call), child].into_iter().flatten().collect(),
             Some((call, true)) => vec![call],
@@ -339,7 +345,7 @@ pub fn lines_of(frames: &[StackFrame], all: bool) -> Vec<String> {
         let shown = |frame: &StackFrame| {
             let place = frame.place();
             let mut text = if place.is_empty() { frame.name.clone() } else { format!("{} ({place})", frame.name) };
-            frame.locals.iter().for_each(|(name, value)| text += &format!("\n    {name} = {value}"));
+            frame.locals.iter().for_each(|one| text += &format!("\n    {} = {}", one.name, one.value));
             text
         };
         if all || row[0].is_own() || row.len() <= 3 {
@@ -488,7 +494,7 @@ mod tests {
         assert_eq!(lines_of(&frames, true).len(), 11);
         assert_eq!(lines_of(&waiting(), false)[0], "all_reduce (torch/distributed/distributed_c10d.py:2501)");
         let mut local = frame("f", "a.py", 1);
-        local.locals = vec![("a".into(), "4".into())];
+        local.locals = vec![StackVariable { name: "a".into(), value: "4".into() }];
         assert_eq!(lines_of(&[local], false), ["f (a.py:1)\n    a = 4"]);
         assert_eq!(lines_of(&[frame("nfs_wait", "", 0)], false), ["nfs_wait"]);
     }
@@ -517,11 +523,12 @@ mod tests {
     fn what_a_node_sends_is_read() {
         let text = r#"{"time": 1.5, "pid": 7, "left_out": 0, "rank": 3, "quiet": 14, "number": "a", "processes":
             [{"pid": 7, "command": "python3\u001b[2J t.py", "does": "sleeping", "threads": [{"name": "Main", "active":
-            false, "frames": [{"name": "f\n", "file": "/p/t.py", "line": 6, "locals": [["a", "\u00074"]]}]}]}]}"#;
+            false, "frames": [{"name": "f\n", "file": "/p/t.py", "line": 6, "locals": [{"name": "a", "value":
+            "\u00074"}]}]}]}]}"#;
         let found = RankStack::read("node2", text).unwrap();
         assert_eq!((found.rank, &*found.node, found.quiet), (3, "node2", 14));
         assert_eq!(found.processes[0].command, "python3[2J t.py");
-        assert_eq!(found.frames()[0].locals, [("a".to_owned(), "4".to_owned())]);
+        assert_eq!(found.frames()[0].locals, [StackVariable { name: "a".into(), value: "4".into() }]);
         for text in ["", "{", "[]", r#"{"rank": -1}"#, &"[".repeat(200_000)] {
             assert_eq!(RankStack::read("node2", text), None, "{text:.20}");
         }

@@ -106,7 +106,7 @@ pub const KINDS: &[(&str, &str)] = &[
     ("a", "the rank has no connection to another one: for how many seconds"),
     ("q", "the rank makes no progress: for how many seconds, and what it does"),
     ("g", "the rank makes progress again: after how many seconds"),
-    ("k", "where the rank's processes are: a [RankStack](#rankstack) as JSON"),
+    ("k", "where the rank's processes are: a [RankStack](json.md#rankstack) as JSON"),
     ("v", "the rank is asked to end and has made no progress: for how many seconds, and what it does"),
     (
         "u",

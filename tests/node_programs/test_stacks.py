@@ -136,7 +136,7 @@ class Readings(unittest.TestCase):
         one = self.stacks()
         self.want(locals=True)
         main = self.answer(one)["processes"][0]["threads"][0]
-        self.assertEqual(main["frames"][0]["locals"], [["a", "x" * 80]])
+        self.assertEqual(main["frames"][0]["locals"], [{"name": "a", "value": "x" * 80}])
 
     def test_options_of_py_spy(self):
         self.py_spy('echo "$@" >>%s/arguments; env >>%s/arguments; exit 1' % (self.tools, self.tools))

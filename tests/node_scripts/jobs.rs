@@ -316,7 +316,7 @@ fn the_ranks_that_run_are_asked_where_they_are() {
 #[test]
 fn a_program_that_was_sent_is_there_for_later_jobs_and_goes_with_the_cluster() {
     let machine = lent();
-    machine.prints(&["job/directory.sh", "job/tool.sh"], "id=j1");
+    machine.prints(&["node/close.sh", "node/permissions.sh", "job/directory.sh", "job/tool.sh"], "id=j1");
     let (kept, own) = (machine.path("jobs/.py-spy@lab"), machine.path("jobs/j1/py-spy"));
     assert!(kept.is_file() && own.is_file());
     fs::write(&kept, "program").unwrap();

@@ -12,14 +12,14 @@ use crate::export::Exported;
 use crate::inventory::Inventory;
 use crate::job::fetch::FetchReport;
 use crate::job::stack::StackReport;
-use crate::model::stack::{RankStack, StackFrame, StackProcess, StackThread};
+use crate::model::stack::{RankStack, StackFrame, StackProcess, StackThread, StackVariable};
 use crate::record::JobState;
 use crate::sync::outputs::{Download, JobOutput};
 use std::path::Path;
 
 /// A rank in a data loader; rank 0 could not be read.
 pub(super) fn rank_stack(rank: u32) -> RankStack {
-    let locals = vec![("path".to_owned(), "'a.bin'".to_owned())];
+    let locals = vec![StackVariable { name: "path".into(), value: "'a.bin'".into() }];
     let frame = StackFrame { name: "load".into(), file: "/workspace/data.py".into(), line: 31, locals };
     let (does, name) = (Some("sleeping in clock_nanosleep".to_owned()), "MainThread".to_owned());
     let thread = StackThread { name, active: false, does: does.clone(), frames: vec![frame] };

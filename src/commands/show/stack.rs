@@ -72,9 +72,9 @@ pub async fn run(options: &cli::Stack, context: &Context) -> Result<Outcome, Err
 /// Withholds the values of variables whose names say that they are secrets.
 fn withhold(rank: &mut RankStack) {
     let threads = rank.processes.iter_mut().flat_map(|process| &mut process.threads);
-    for (name, value) in threads.flat_map(|thread| &mut thread.frames).flat_map(|frame| &mut frame.locals) {
-        if is_secret_value(name, value) {
-            *value = "…".to_owned();
+    for one in threads.flat_map(|thread| &mut thread.frames).flat_map(|frame| &mut frame.locals) {
+        if is_secret_value(&one.name, &one.value) {
+            one.value = "…".to_owned();
         }
     }
 }

@@ -279,7 +279,7 @@ const OF_WORKER: &str = "a worker's sshd is killed";
 const OF_STOPPED_WORKER: &str = "a worker is stopped";
 const BY_SLURM: &str = "cancelled, preempted, put into the queue again, and without slurmctld";
 
-const OF_JOBS: [Behaviour; 12] = [
+const OF_JOBS: [Behaviour; 13] = [
     ("rank and node before each line", lines_have_rank_and_node),
     ("exit code of the first failed rank, the others gone within 5 s", a_failed_rank_ends_the_others),
     ("stop", stops),
@@ -292,6 +292,7 @@ const OF_JOBS: [Behaviour; 12] = [
     ("a stalled rank", a_rank_stalls),
     ("slots of a running job are refused to a second one", slots_are_allocated),
     ("fetch", outputs_are_fetched),
+    ("stack", it_is_shown_where_ranks_are),
 ];
 
 fn lines_have_rank_and_node(cluster: &Cluster, launcher: &[&str]) {
@@ -469,6 +470,18 @@ fn slots_are_allocated(cluster: &Cluster, launcher: &[&str]) {
     assert!(job.runs(), "{}", job.err());
     job.signal("INT");
     job.end(s(60)).code(130);
+}
+
+fn it_is_shown_where_ranks_are(cluster: &Cluster, launcher: &[&str]) {
+    let mut job = cluster.start_waiting(launcher);
+    // the real one is fetched over the network
+    let py_spy = cluster.dir.path().join("py-spy");
+    fs::write(&py_spy, "#!/bin/sh\necho 'Error: this is no Python' >&2\nexit 1\n").unwrap();
+    let shown = cluster.hvdctl(&["stack", "--py-spy", py_spy.to_str().unwrap()]);
+    shown.code(0).says(&["ranks 0-1 on node[1-2]: sleeping in clock_nanosleep", "(this is no Python)"]);
+    cluster.hvdctl(&["stack", "--rank", "1"]).code(0).says(&["rank 1 on node2 is sleeping in clock_nanosleep"]);
+    cluster.hvdctl(&["stop"]).code(0);
+    job.end(s(60));
 }
 
 fn outputs_are_fetched(cluster: &Cluster, launcher: &[&str]) {

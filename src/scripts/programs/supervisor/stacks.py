@@ -49,7 +49,7 @@ def frame(found, with_locals):
     """A frame of py-spy's, shorter."""
     short_one = {"name": short(found.get("name")), "file": short(found.get("filename")), "line": found.get("line") or 0}
     if with_locals:
-        short_one["locals"] = [[short(one.get("name")), short(one.get("repr"), 80)]
+        short_one["locals"] = [{"name": short(one.get("name")), "value": short(one.get("repr"), 80)}
                                for one in (found.get("locals") or [])[:LOCALS]]
     return short_one
 
