@@ -3,8 +3,7 @@ that, and the command that becomes sshd.
 
 When it is asked to end (SIGTERM: `docker stop`, or the engine or the machine shuts down), or its sshd has ended, it
 asks the rank supervisors in the worker to end their programs, and waits for them. The ranks get their grace period, as
-far as what has asked lets this process live. A rank supervisor knows by the file `stopping` why it is asked
-(rank_supervisor.py)."""
+far as what has asked lets this process live. A rank supervisor knows by the file `stopping` why it is asked."""
 import contextlib
 import ctypes
 import os
