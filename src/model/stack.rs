@@ -36,6 +36,9 @@ const COLLECTIVES: [&str; 15] = [
 /// is not what the rank waits in.
 const INNERMOST: usize = 12;
 
+/// The most frames of a shortened stack.
+const SHOWN_FRAMES: usize = 40;
+
 /// A rank without progress for fewer seconds may just have begun to wait.
 const IDLE: u64 = 5;
 
@@ -170,6 +173,17 @@ impl RankStack {
     pub fn read(node: &str, text: &str) -> Option<RankStack> {
         let found: RankStack = (text.len() <= MOST).then(|| serde_json::from_str(text).ok())??;
         Some(RankStack { node: node.to_owned(), ..found })
+    }
+
+    /// Returns what shows where the rank is: of each process the first thread.
+    #[must_use]
+    pub fn shortened(&self) -> RankStack {
+        let mut short = self.clone();
+        for process in &mut short.processes {
+            process.threads.truncate(1);
+            process.threads.iter_mut().for_each(|thread| thread.frames.truncate(SHOWN_FRAMES));
+        }
+        short
     }
 
     /// Returns the process that shows where the rank is: the first one whose stacks could be read, else one that does

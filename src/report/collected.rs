@@ -3,6 +3,7 @@
 use super::metric::{Metric, Pattern};
 use super::series::{Scale, Series};
 use super::stall::Stalls;
+use crate::model::stack::{self, RankStack, StackGroup};
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::restart::{self, Restart};
@@ -24,6 +25,8 @@ const OF_GPU: usize = 2;
 const OF_NODE: usize = 6;
 /// Spans of time of one rank that are drawn: a job may restart thousands of times.
 const SPANS: usize = 200;
+/// Seconds between readings of ranks that count as one: ranks begin to wait one after the other.
+const TOGETHER: f64 = 60.0;
 /// Restarts that are listed, and those that are noted.
 const RESTARTS: usize = 100;
 const ENDINGS: usize = 1000;
@@ -47,6 +50,8 @@ pub struct Report<'a> {
     missing: Vec<String>,
     /// The last lines of the rank that failed first.
     pub(super) last_lines: Vec<String>,
+    /// The newest reading of each rank's stacks, with its time.
+    stacks: BTreeMap<u32, (f64, RankStack)>,
 }
 
 /// A node of the job.
@@ -137,7 +142,15 @@ impl<'a> Report<'a> {
             endings: Vec::new(),
             missing: Vec::new(),
             last_lines: Vec::new(),
+            stacks: BTreeMap::new(),
         }
+    }
+
+    /// Returns where the ranks were when they were read last, and when that was; `None` if they never were.
+    pub(super) fn places(&self) -> Option<(f64, Vec<StackGroup>)> {
+        let newest = self.stacks.values().map(|(time, _)| *time).max_by(f64::total_cmp)?;
+        let together = self.stacks.values().filter(|(time, _)| newest - time <= TOGETHER);
+        Some((newest, stack::groups(together.map(|(_, stack)| stack.clone()))))
     }
 
     /// Takes a frame of a node's log or samples. `ahead`: by how many seconds that node's clock is ahead of that of the
@@ -146,6 +159,10 @@ impl<'a> Report<'a> {
         let (time, rank) = (frame.time - ahead, frame.rank);
         if rank >= self.job.most_ranks() {
             return;
+        }
+        if let FrameKind::Stack(stack) = &frame.kind {
+            let stack = RankStack { node: node.to_owned(), rank, ..stack.shortened() };
+            self.stacks.insert(rank, (time, stack));
         }
         let node = self.node(node);
         match &frame.kind {

@@ -4,12 +4,16 @@ use super::chart::{self, Axis, ChartLine, Unit, holes, open_svg, path, time_tick
 use super::collected::{GpuHistory, NodeHistory, RankEnd, RankHistory, RankSpan, Report};
 use super::escape::escaped;
 use super::repeat::{self, controller};
+use crate::model::stack;
 use crate::record::JobState;
 use crate::text::nodeset;
 use crate::text::quote;
 use crate::text::units::{count, span, stamp};
 use std::fmt::Write as _;
 use std::time::Duration;
+
+/// The most places of ranks that are shown.
+const MOST_PLACES: usize = 20;
 
 /// The style sheet. Its colours differ for colour-blind people, too (Okabe and Ito).
 const STYLE: &str = include_str!("style.css");
@@ -38,6 +42,7 @@ impl Report<'_> {
         );
         self.head(&mut page);
         self.failure(&mut page);
+        self.places_of_ranks(&mut page);
         self.missing_parts(&mut page);
         self.timeline(&mut page);
         self.metric_charts(&mut page);
@@ -87,6 +92,29 @@ impl Report<'_> {
         if !self.last_lines.is_empty() {
             let lines = escaped(&self.last_lines.join("\n"));
             let _ = writeln!(page, "<p>The last lines of that rank:</p>\n<pre>{lines}</pre>");
+        }
+        page.push_str("</section>\n");
+    }
+
+    fn places_of_ranks(&self, page: &mut String) {
+        let Some((time, groups)) = self.places() else { return };
+        let sentence = stack::sentence(&groups).unwrap_or_default();
+        let _ = writeln!(
+            page,
+            "<section>\n<h2>Where the ranks were</h2>\n<p>When they were read last, {}: {}.</p>",
+            stamp(time),
+            escaped(&sentence)
+        );
+        for group in groups.iter().take(MOST_PLACES) {
+            let mut lines = stack::lines_of(group.example().frames(), false);
+            lines.extend(stack::others_of(group.example()).iter().map(|other| format!("and {other}")));
+            let _ = writeln!(page, "<h3>{}: {}</h3>", escaped(&group.name()), escaped(&group.describe()));
+            if !lines.is_empty() {
+                let _ = writeln!(page, "<pre>{}</pre>", escaped(&lines.join("\n")));
+            }
+        }
+        if groups.len() > MOST_PLACES {
+            let _ = writeln!(page, "<p>{} more places are not shown.</p>", groups.len() - MOST_PLACES);
         }
         page.push_str("</section>\n");
     }

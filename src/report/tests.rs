@@ -230,3 +230,39 @@ fn a_job_of_an_earlier_version_has_what_there_is() {
     assert_eq!(missing, ["there are no samples: sample_s was 0, or an earlier hvdctl started the job"]);
     assert!(report.html().contains("rank 1 on node2: runs after 59s"), "{}", report.html());
 }
+
+/// A frame with the place of a rank, so many seconds after the start.
+fn place(second: u32, rank: u32, function: &str, file: &str) -> String {
+    format!(
+        "{second} {rank} k {{\"rank\": {rank}, \"quiet\": 14, \"left_out\": 0, \"processes\": [{{\"pid\": 7, \"command\": \
+         \"python3\", \"does\": \"sleeping in clock_nanosleep\", \"threads\": [{{\"name\": \"Main\", \"active\": false, \
+         \"frames\": [{{\"name\": \"{function}\", \"file\": \"{file}\", \"line\": 31}}]}}]}}]}}\n"
+    )
+}
+
+#[test]
+fn the_places_of_ranks_are_shown_as_they_were_read_last() {
+    let job = job(2, 5, "hang", "");
+    let mut report = Report::new(&job, START + 9000.0, Vec::new());
+    // rank 0 was elsewhere long before
+    take(&mut report, "node1", &(place(5, 0, "early", "/w/a.py") + &place(500, 1, "all_reduce", "/w/train.py")));
+    take(
+        &mut report,
+        "node2",
+        &(place(501, 2, "load<br>", "/w/data.py") + &place(502, 3, "all_reduce", "/w/train.py")),
+    );
+    let page = report.html();
+    for text in [
+        "<h2>Where the ranks were</h2>",
+        "2 of 3 ranks wait in all_reduce (train.py:31); rank 2 on node2 is in load&lt;br&gt; (data.py:31), sleeping in \
+         clock_nanosleep since 14 s.</p>",
+        "<h3>rank 2 on node2: load&lt;br&gt; (data.py:31), sleeping in clock_nanosleep since 14 s</h3>\n<pre>load&lt;br&gt; \
+         (data.py:31)</pre>",
+        "<h3>ranks 1,3 on node[1-2]: all_reduce (train.py:31)</h3>",
+    ] {
+        assert!(page.contains(text), "{text}\n{page}");
+    }
+    assert!(!page.contains("early"), "{page}");
+    let without = Report::new(&job, START + 9000.0, Vec::new());
+    assert!(!without.html().contains("Where the ranks were"));
+}
