@@ -181,7 +181,7 @@ pub enum Event {
     Stacks {
         /// These ranks, the smallest group first; at least one.
         groups: Vec<StackGroup>,
-        /// The job's id, as long as it runs.
+        /// The job's id, unless these ranks were about to end.
         job: Option<String>,
     },
     /// Ranks make progress again.

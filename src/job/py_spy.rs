@@ -39,6 +39,25 @@ const LIMIT: Duration = Duration::from_secs(120);
 const HINT: &str = "install py-spy in the image or environment of the ranks (pip install py-spy), or name the file of its \
                     program: --py-spy FILE";
 
+/// Returns whether a program with this SHA-256 is the one that is fetched for a machine.
+pub fn is_known(machine: &str, hash: &str) -> bool {
+    WHEELS.iter().any(|(name, _, known)| *name == machine && *known == hash)
+}
+
+/// Returns the SHA-256 of a file that the user has named.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn hash_of(path: &Path) -> Result<String, Error> {
+    Ok(hex(&Sha256::digest(read_given(path)?)))
+}
+
+fn read_given(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|error| {
+        Error::usage(format!("cannot read {}: {error}", path.display()), "--py-spy names a program for the nodes")
+    })
+}
+
 /// Returns py-spy for a machine: the given file, the one that was fetched earlier, or a new one by pip. `machine`: as
 /// `uname -m` names it.
 ///
@@ -46,9 +65,7 @@ const HINT: &str = "install py-spy in the image or environment of the ranks (pip
 /// If the file cannot be read, there is none for this machine, or pip fails.
 pub async fn program(machine: &str, given: Option<&Path>, events: &Events) -> Result<Vec<u8>, Error> {
     if let Some(path) = given {
-        let named =
-            |error| Error::usage(format!("cannot read {}: {error}", path.display()), "--py-spy names a program");
-        return fs::read(path).map_err(named);
+        return read_given(path);
     }
     let Some((_, platform, hash)) = WHEELS.iter().find(|(name, _, _)| *name == machine) else {
         return Err(Error::check(format!("there is no py-spy that hvdctl knows for {machine:?}"), HINT));

@@ -19,6 +19,8 @@ const ASK: &str = concat!(include_str!("../scripts/job/directory.sh"), include_s
 
 /// The failure of `stacks.py` where a rank has no py-spy.
 const NO_PY_SPY: &str = "there is no py-spy";
+/// The beginning of its failure where py-spy is no program of the node.
+const NO_START: &str = "cannot start py-spy";
 
 /// Tenths of a second that a node's ranks may take. `stacks.py` takes at most 4 s.
 const PATIENCE: u32 = 60;
@@ -51,8 +53,11 @@ pub struct StackReport {
 #[derive(Debug, Default, PartialEq)]
 struct NodeAnswer {
     machine: String,
-    has_py_spy: bool,
+    /// The SHA-256 of the program that hvdctl has sent.
+    py_spy: Option<String>,
     is_old: bool,
+    /// Set if an answer of a rank cannot be read.
+    is_garbled: bool,
     ranks: Vec<RankStack>,
     silent: BTreeSet<u32>,
 }
@@ -64,9 +69,12 @@ impl NodeAnswer {
         for line in text.lines() {
             match line.split_once(' ').unwrap_or((line, "")) {
                 ("machine", name) => answer.machine = name.to_owned(),
-                ("py-spy", _) => answer.has_py_spy = true,
+                ("py-spy", hash) => answer.py_spy = Some(hash.to_owned()),
                 ("old", _) => answer.is_old = true,
-                ("stack", text) => answer.ranks.extend(RankStack::read(node, text)),
+                ("stack", text) => match RankStack::read(node, text) {
+                    Some(rank) => answer.ranks.push(rank),
+                    None => answer.is_garbled = true,
+                },
                 ("silent", rank) => answer.silent.extend(rank.parse::<u32>().ok()),
                 _ => {}
             }
@@ -74,12 +82,18 @@ impl NodeAnswer {
         answer
     }
 
-    /// Returns whether py-spy would show more of these ranks.
-    fn lacks_py_spy(&self, ranks: &BTreeSet<u32>) -> bool {
+    /// Returns whether another py-spy than the node's would show more of these ranks. `given`: the SHA-256 of the one
+    /// that the user has named.
+    fn lacks_py_spy(&self, ranks: &BTreeSet<u32>, given: Option<&str>) -> bool {
+        if given.is_some() {
+            return self.py_spy.as_deref() != given;
+        }
+        let fails = |failure: &str| failure == NO_PY_SPY || failure.starts_with(NO_START);
         let is_without = |rank: &RankStack| {
-            is_wanted(rank.rank, ranks) && rank.processes.iter().any(|p| p.failure.as_deref() == Some(NO_PY_SPY))
+            is_wanted(rank.rank, ranks) && rank.processes.iter().any(|p| p.failure.as_deref().is_some_and(fails))
         };
-        !self.has_py_spy && self.ranks.iter().any(is_without)
+        let is_known = self.py_spy.as_deref().is_some_and(|hash| py_spy::is_known(&self.machine, hash));
+        !is_known && self.ranks.iter().any(is_without)
     }
 }
 
@@ -98,11 +112,13 @@ pub async fn stacks(
     events: &Events,
 ) -> Result<StackReport, Error> {
     let nodes = list.nodes_of(job)?;
+    let given = request.py_spy.as_deref().map(py_spy::hash_of).transpose()?;
     let members: Vec<Member> = nodes.members().cloned().collect();
     let asked =
         |members: Vec<Member>| each_node(members, events, async |member| ask(&nodes, member, request, events).await);
     let NodeResults { ok, mut failed } = asked(members).await;
-    let (without, with): (Vec<_>, Vec<_>) = ok.into_iter().partition(|(_, answer)| answer.lacks_py_spy(&request.ranks));
+    let (without, with): (Vec<_>, Vec<_>) =
+        ok.into_iter().partition(|(_, answer)| answer.lacks_py_spy(&request.ranks, given.as_deref()));
     let mut answers: Vec<NodeAnswer> = with.into_iter().map(|(_, answer)| answer).collect();
     let (members, known): (Vec<Member>, Vec<NodeAnswer>) = without.into_iter().unzip();
     match send_py_spy(&nodes, &members, &known, request, events).await {
@@ -173,6 +189,9 @@ async fn ask(
         .with("limit", &PATIENCE.to_string());
     let output = member.transport.script(&script, OPERATION).await?;
     let mut answer = NodeAnswer::parse(&node, &String::from_utf8_lossy(&output));
+    if answer.is_garbled {
+        events.warn(NodeError::failed(&node, OPERATION, "the answer of a rank is not in the expected form"));
+    }
     if answer.is_old {
         let cause = "the job was started by an earlier hvdctl, whose ranks do not answer";
         return Err(NodeError::failed(&node, OPERATION, cause));
@@ -183,6 +202,7 @@ async fn ask(
             rank,
             node: node.clone(),
             quiet: 0,
+            ending: false,
             processes: Vec::new(),
             left_out: 0,
             failure,
@@ -200,7 +220,7 @@ mod tests {
         let text = "machine x86_64\nstack {\"rank\": 3, \"quiet\": 0, \"processes\": [], \"left_out\": 0}\nstack {\nsilent 4\n\
                     silent x\n";
         let answer = NodeAnswer::parse("node2", text);
-        assert_eq!((&*answer.machine, answer.has_py_spy, answer.is_old), ("x86_64", false, false));
+        assert_eq!((&*answer.machine, answer.py_spy, answer.is_old, answer.is_garbled), ("x86_64", None, false, true));
         assert_eq!((answer.ranks.len(), answer.ranks[0].rank, &*answer.ranks[0].node), (1, 3, "node2"));
         assert_eq!(Vec::from_iter(answer.silent), [4]);
         assert!(NodeAnswer::parse("node2", "old\n").is_old);
@@ -217,8 +237,18 @@ mod tests {
         };
         let text = rank(0, NO_PY_SPY) + &rank(1, "Permission denied");
         let answer = NodeAnswer::parse("a", &text);
-        assert!(answer.lacks_py_spy(&BTreeSet::new()) && answer.lacks_py_spy(&BTreeSet::from([0])));
-        assert!(!answer.lacks_py_spy(&BTreeSet::from([1])));
-        assert!(!NodeAnswer::parse("a", &format!("py-spy\n{text}")).lacks_py_spy(&BTreeSet::new()));
+        let (all, first, second) = (BTreeSet::new(), BTreeSet::from([0]), BTreeSet::from([1]));
+        assert!(answer.lacks_py_spy(&all, None) && answer.lacks_py_spy(&first, None));
+        assert!(!answer.lacks_py_spy(&second, None));
+        // one that does not run is replaced, the known one is not
+        let with = |hash: &str, failure: &str| {
+            let answer = NodeAnswer::parse("a", &format!("machine x86_64\npy-spy {hash}\n{}", rank(0, failure)));
+            answer.lacks_py_spy(&all, None)
+        };
+        let known = "a41205d4925beafd108e1ace85e66c0a1a7adbfcbebcd4441f07848b608886c0";
+        let no_program = "cannot start py-spy: Exec format error";
+        assert!(with("00", no_program) && !with(known, no_program) && !with("00", "Permission denied"));
+        let kept = NodeAnswer::parse("a", "machine x86_64\npy-spy 00\n");
+        assert!(kept.lacks_py_spy(&all, Some("11")) && !kept.lacks_py_spy(&all, Some("00")));
     }
 }

@@ -116,6 +116,9 @@ pub struct RankStack {
     pub node: String,
     /// The seconds without progress until then, as far as the rank's supervisor watches that.
     pub quiet: u64,
+    /// True if the rank was read because its end had been requested.
+    #[serde(default)]
+    pub ending: bool,
     /// The process that the rank's supervisor has started, and those that descend from it.
     pub processes: Vec<StackProcess>,
     /// The number of processes that were not read, because there are too many.
@@ -186,13 +189,15 @@ impl RankStack {
         short
     }
 
-    /// Returns the process that shows where the rank is: the first one whose stacks could be read, else one that does
-    /// not only wait for another process.
+    /// Returns the process that shows where the rank is: the first one whose stacks could be read and that does not
+    /// only wait for another process, as far as there is one.
     pub fn main(&self) -> Option<&StackProcess> {
         let waits_for_child =
             |process: &&StackProcess| process.does.as_deref().is_some_and(|does| does.contains(FOR_CHILD));
-        let readable = self.processes.iter().find(|process| process.failure.is_none());
-        readable.or_else(|| self.processes.iter().find(|process| !waits_for_child(process))).or(self.processes.first())
+        let readable = || self.processes.iter().filter(|process| process.failure.is_none());
+        // a program that only starts the training waits for it
+        let training = readable().find(|process| !waits_for_child(process)).or(readable().next());
+        training.or_else(|| self.processes.iter().find(|process| !waits_for_child(process))).or(self.processes.first())
     }
 
     /// Returns the frames of its first thread, the innermost first.
@@ -330,17 +335,26 @@ pub fn groups(ranks: impl IntoIterator<Item = RankStack>) -> Vec<StackGroup> {
 /// The most groups that a sentence names.
 const NAMED: usize = 3;
 
-/// Summarizes groups in one sentence: how many ranks wait where, and where the others are. `None` without ranks.
-pub fn sentence(groups: &[StackGroup]) -> Option<String> {
+/// Summarizes groups in one sentence: how many ranks wait where, and where the others are. `None` without ranks. `ranks`:
+/// how many the job has, if that is known.
+pub fn sentence(groups: &[StackGroup], ranks: Option<u32>) -> Option<String> {
     let all: usize = groups.iter().map(|group| group.ranks.len()).sum();
+    let is_whole = ranks.is_some_and(|ranks| all == ranks as usize);
     let (largest, others) = groups.split_last()?;
     if others.is_empty() {
-        let subject = if all == 1 { largest.name() } else { format!("all {all} ranks") };
+        let subject = match all {
+            1 => largest.name(),
+            _ if is_whole => format!("all {all} ranks"),
+            _ => largest.name(),
+        };
         return Some(largest.clause(&subject));
     }
     let subject = match largest.ranks.len() {
         1 => largest.name(),
-        count => format!("{count} of {all} ranks"),
+        count => match ranks {
+            Some(ranks) => format!("{count} of {ranks} ranks"),
+            None => format!("{count} ranks"),
+        },
     };
     let named = others.iter().take(NAMED).map(|group| group.clause(&group.name()));
     let mut clauses: Vec<String> = std::iter::once(largest.clause(&subject)).chain(named).collect();
@@ -423,7 +437,7 @@ mod tests {
             failure: None,
         };
         let node = format!("node{}", rank / 2 + 1);
-        RankStack { rank, node, quiet, processes: vec![process], left_out: 0, failure: None }
+        RankStack { rank, node, quiet, ending: false, processes: vec![process], left_out: 0, failure: None }
     }
 
     #[test]
@@ -435,23 +449,30 @@ mod tests {
         assert_eq!(names, ["rank 2 on node2", "ranks 0-1,3 on node[1-2]"]);
         let expected = "3 of 4 ranks wait in all_reduce (train.py:44); rank 2 on node2 is in load (data.py:31), \
                         sleeping in clock_nanosleep since 14 s";
-        assert_eq!(sentence(&found).unwrap(), expected);
+        assert_eq!(sentence(&found, Some(4)).unwrap(), expected);
         // of two ranks the one that waits is not the cause
         let found = groups([waits(0), RankStack { rank: 1, ..slow.clone() }]);
         assert_eq!(found[0].numbers().collect::<Vec<_>>(), [1]);
-        assert!(sentence(&found).unwrap().starts_with("rank 0 on node1 waits in all_reduce (train.py:44); rank 1 on"));
-        assert_eq!(sentence(&groups((0..4).map(waits))).unwrap(), "all 4 ranks wait in all_reduce (train.py:44)");
+        assert!(
+            sentence(&found, Some(4))
+                .unwrap()
+                .starts_with("rank 0 on node1 waits in all_reduce (train.py:44); rank 1 on")
+        );
         assert_eq!(
-            sentence(&groups([slow])).unwrap(),
+            sentence(&groups((0..4).map(waits)), Some(4)).unwrap(),
+            "all 4 ranks wait in all_reduce (train.py:44)"
+        );
+        assert_eq!(
+            sentence(&groups([slow]), Some(4)).unwrap(),
             "rank 2 on node2 is in load (data.py:31), sleeping in clock_nanosleep since 14 s"
         );
-        assert_eq!(sentence(&[]), None);
+        assert_eq!(sentence(&[], None), None);
     }
 
     #[test]
     fn many_places_are_a_short_sentence() {
         let at = |number: u32| rank(number, 0, "running", vec![frame("f", "/p/a.py", number + 1)]);
-        let text = sentence(&groups((0..9).map(at))).unwrap();
+        let text = sentence(&groups((0..9).map(at)), Some(9)).unwrap();
         assert!(text.ends_with("; 5 more ranks are elsewhere") && text.matches(';').count() == 4, "{text}");
     }
 
@@ -466,7 +487,7 @@ mod tests {
         };
         let found = groups([rank(0, 0, "x", waiting()), rank(2, 0, "x", waiting()), silent, gone]);
         assert_eq!(
-            sentence(&found).unwrap(),
+            sentence(&found, Some(4)).unwrap(),
             "2 of 4 ranks wait in all_reduce (train.py:44); rank 1 on node1 is blocked in the kernel in nfs_wait since 90 \
              s; rank 3 on node2 could not be read: it has just ended"
         );
@@ -520,10 +541,10 @@ mod tests {
             let worker = rank(0, 0, "sleeping in clock_nanosleep", vec![frame("fetch", "/w/data.py", 12)]);
             found.processes.push(StackProcess { pid, ..worker.processes[0].clone() });
         }
-        let text = sentence(&groups([found.clone()])).unwrap();
+        let text = sentence(&groups([found.clone()]), None).unwrap();
         assert_eq!(text, "rank 0 on node1 is in load (data.py:31), waiting in poll for input");
         found.processes[0].does = Some("waiting in wait4 for a child process".into());
-        let text = sentence(&groups([found.clone()])).unwrap();
+        let text = sentence(&groups([found.clone()]), None).unwrap();
         let child = "2 × python3: fetch (data.py:12), sleeping in clock_nanosleep";
         assert_eq!(text, format!("rank 0 on node1 is in load (data.py:31), whose process {child}"));
         found.left_out = 4;

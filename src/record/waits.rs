@@ -13,6 +13,9 @@ const SHORTEST: f64 = 1.0;
 /// Seconds for which reports are collected at most.
 const LONGEST: f64 = 60.0;
 
+/// The most ranks whose stacks are kept.
+const MOST_STACKS: usize = 4096;
+
 /// A rank that makes no progress, and whether that was reported.
 #[derive(Debug)]
 struct Wait {
@@ -27,8 +30,8 @@ pub struct Waits {
     waiting: BTreeMap<u32, Wait>,
     /// The ranks that made progress again, with the seconds without.
     resumed: BTreeMap<u32, (IdleRank, u64)>,
-    /// The ranks whose stacks were read since the last report.
-    stacks: BTreeMap<u32, RankStack>,
+    /// The ranks whose stacks were read since the last report, with the times of these.
+    stacks: BTreeMap<u32, (f64, RankStack)>,
     due: Option<f64>,
 }
 
@@ -39,6 +42,11 @@ impl Waits {
         // a clock that was set forward since its skew was measured, or a forged frame, would delay all reports
         let time = time.min(now);
         match &frame.kind {
+            FrameKind::Stack(stack) if self.stacks.len() < MOST_STACKS => {
+                let stack = RankStack { node: node.to_owned(), rank, ..stack.shortened() };
+                self.stacks.insert(rank, (time, stack));
+                self.set_due(time + SHORTEST, now);
+            }
             FrameKind::Waits { seconds, does } => {
                 let since = time - *seconds as f64;
                 let idle = IdleRank { rank, node: node.to_owned(), since, does: does.clone() };
@@ -48,18 +56,21 @@ impl Waits {
                 self.set_due(time + window, now);
             }
             FrameKind::Resumed(seconds) => {
+                self.stacks.remove(&rank);
                 // what was not reported need not be taken back
                 if let Some(wait) = self.waiting.remove(&rank).filter(|wait| wait.is_reported) {
                     self.resumed.insert(rank, (wait.rank, *seconds));
                     self.set_due(time + wait.window, now);
                 }
             }
-            FrameKind::Stack(stack) => {
-                self.stacks.insert(rank, RankStack { node: node.to_owned(), ..(**stack).clone() });
-                self.set_due(time + SHORTEST, now);
+            FrameKind::Started | FrameKind::Renumbered { .. } => {
+                self.waiting.remove(&rank);
+                self.stacks.remove(&rank);
             }
-            FrameKind::Started | FrameKind::Renumbered { .. } | FrameKind::Exited { .. } => {
-                drop(self.waiting.remove(&rank))
+            FrameKind::Exited { .. } => {
+                self.waiting.remove(&rank);
+                // where it was when its end was requested is what matters
+                self.stacks.retain(|other, (_, stack)| *other != rank || stack.ending);
             }
             _ => {}
         }
@@ -88,9 +99,12 @@ impl Waits {
         if !idle.is_empty() {
             events.push(Event::Idle { ranks: idle, job: job.map(str::to_owned), time: now });
         }
-        if !self.stacks.is_empty() {
-            let groups = stack::groups(std::mem::take(&mut self.stacks).into_values());
-            events.push(Event::Stacks { groups, job: job.map(str::to_owned) });
+        let stacks = std::mem::take(&mut self.stacks);
+        if let Some(newest) = stacks.values().map(|(time, _)| *time).max_by(f64::total_cmp) {
+            let together = stacks.into_values().filter(|(time, _)| newest - time <= LONGEST);
+            let ranks: Vec<RankStack> = together.map(|(_, stack)| stack).collect();
+            let job = job.filter(|_| !ranks.iter().any(|rank| rank.ending));
+            events.push(Event::Stacks { groups: stack::groups(ranks), job: job.map(str::to_owned) });
         }
         events
     }

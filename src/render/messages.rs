@@ -79,7 +79,7 @@ pub fn idle(ranks: &[IdleRank], job: Option<&str>, now: f64) -> String {
 /// Formats where ranks are, or were when the job ended: a sentence, and the stack of the smallest group. `job`: the job's
 /// id, as long as it runs.
 pub fn stacks(groups: &[StackGroup], job: Option<&str>) -> String {
-    let sentence = stack::sentence(groups).unwrap_or_default();
+    let sentence = stack::sentence(groups, None).unwrap_or_default();
     let lines = groups.first().map(|group| stack::lines_of(group.example().frames(), false)).unwrap_or_default();
     let first = groups.first().map(|group| format!("\n    {}:", group.name())).filter(|_| !lines.is_empty());
     let others = groups.first().map(|group| stack::others_of(group.example())).unwrap_or_default();

@@ -25,8 +25,6 @@ const OF_GPU: usize = 2;
 const OF_NODE: usize = 6;
 /// Spans of time of one rank that are drawn: a job may restart thousands of times.
 const SPANS: usize = 200;
-/// Seconds between readings of ranks that count as one: ranks begin to wait one after the other.
-const TOGETHER: f64 = 60.0;
 /// Restarts that are listed, and those that are noted.
 const RESTARTS: usize = 100;
 const ENDINGS: usize = 1000;
@@ -50,7 +48,7 @@ pub struct Report<'a> {
     missing: Vec<String>,
     /// The last lines of the rank that failed first.
     pub(super) last_lines: Vec<String>,
-    /// The newest reading of each rank's stacks, with its time.
+    /// The newest reading of each rank's stacks, with its time, unless the rank went on after it.
     stacks: BTreeMap<u32, (f64, RankStack)>,
 }
 
@@ -149,8 +147,7 @@ impl<'a> Report<'a> {
     /// Returns where the ranks were when they were read last, and when that was; `None` if they never were.
     pub(super) fn places(&self) -> Option<(f64, Vec<StackGroup>)> {
         let newest = self.stacks.values().map(|(time, _)| *time).max_by(f64::total_cmp)?;
-        let together = self.stacks.values().filter(|(time, _)| newest - time <= TOGETHER);
-        Some((newest, stack::groups(together.map(|(_, stack)| stack.clone()))))
+        Some((newest, stack::groups(self.stacks.values().map(|(_, stack)| stack.clone()))))
     }
 
     /// Takes a frame of a node's log or samples. `ahead`: by how many seconds that node's clock is ahead of that of the
@@ -160,9 +157,16 @@ impl<'a> Report<'a> {
         if rank >= self.job.most_ranks() {
             return;
         }
-        if let FrameKind::Stack(stack) = &frame.kind {
-            let stack = RankStack { node: node.to_owned(), rank, ..stack.shortened() };
-            self.stacks.insert(rank, (time, stack));
+        match &frame.kind {
+            FrameKind::Stack(stack) => {
+                let stack = RankStack { node: node.to_owned(), rank, ..stack.shortened() };
+                self.stacks.insert(rank, (time, stack));
+            }
+            // it has been elsewhere since
+            FrameKind::Started | FrameKind::Resumed(_) | FrameKind::Renumbered { .. } => {
+                drop(self.stacks.remove(&rank))
+            }
+            _ => {}
         }
         let node = self.node(node);
         match &frame.kind {

@@ -98,7 +98,7 @@ impl Report<'_> {
 
     fn places_of_ranks(&self, page: &mut String) {
         let Some((time, groups)) = self.places() else { return };
-        let sentence = stack::sentence(&groups).unwrap_or_default();
+        let sentence = stack::sentence(&groups, Some(self.job.ranks)).unwrap_or_default();
         let _ = writeln!(
             page,
             "<section>\n<h2>Where the ranks were</h2>\n<p>When they were read last, {}: {}.</p>",

@@ -244,8 +244,12 @@ fn place(second: u32, rank: u32, function: &str, file: &str) -> String {
 fn the_places_of_ranks_are_shown_as_they_were_read_last() {
     let job = job(2, 5, "hang", "");
     let mut report = Report::new(&job, START + 9000.0, Vec::new());
-    // rank 0 was elsewhere long before
-    take(&mut report, "node1", &(place(5, 0, "early", "/w/a.py") + &place(500, 1, "all_reduce", "/w/train.py")));
+    // rank 0 went on
+    take(
+        &mut report,
+        "node1",
+        &(place(5, 0, "early", "/w/a.py") + "9 0 g 4\n" + &place(500, 1, "all_reduce", "/w/train.py")),
+    );
     take(
         &mut report,
         "node2",
@@ -254,7 +258,7 @@ fn the_places_of_ranks_are_shown_as_they_were_read_last() {
     let page = report.html();
     for text in [
         "<h2>Where the ranks were</h2>",
-        "2 of 3 ranks wait in all_reduce (train.py:31); rank 2 on node2 is in load&lt;br&gt; (data.py:31), sleeping in \
+        "2 of 4 ranks wait in all_reduce (train.py:31); rank 2 on node2 is in load&lt;br&gt; (data.py:31), sleeping in \
          clock_nanosleep since 14 s.</p>",
         "<h3>rank 2 on node2: load&lt;br&gt; (data.py:31), sleeping in clock_nanosleep since 14 s</h3>\n<pre>load&lt;br&gt; \
          (data.py:31)</pre>",

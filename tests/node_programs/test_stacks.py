@@ -1,5 +1,5 @@
-"""Tests of the program that reads the stacks of a rank (stacks.py): with a stand-in for py-spy that prints what the real
-one has printed, and with real processes."""
+"""Tests of the program that reads the stacks of a rank (stacks.py): with a stand-in for py-spy that prints what the
+real one has printed, and with real processes."""
 import json
 import os
 import shutil
@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
@@ -162,7 +163,8 @@ class Readings(unittest.TestCase):
 
     def test_what_py_spy_cannot_read_the_kernel_shows(self):
         error = "Error: Failed to get process executable name. Check that the process is running.\n\nCaused by:\n" \
-                "    0: Permission denied (os error 13)\n    1: Permission denied (os error 13)\n\nStack backtrace:\n  0: x"
+                "    0: Permission denied (os error 13)\n    1: Permission denied (os error 13)\n\n" \
+                "Stack backtrace:\n  0: x"
         for script, words in (
                 ("echo '%s' >&2; exit 1" % error, "Failed to get process executable name. Check that the process is "
                                                   "running.: 1: Permission denied (os error 13)"),
@@ -239,16 +241,49 @@ class Readings(unittest.TestCase):
         self.dumping()
         self.stacks().read_before_end(self.program.pid, 4)
         self.assertEqual(self.frames(), [], "a healthy rank that is stopped")
-        self.stacks().read_before_end(self.program.pid, 5)
-        self.assertEqual(len(self.frames()), 1)
         one = self.stacks()
+        one.read_before_end(self.program.pid, 5)
+        self.assertEqual([found["ending"] for found in self.frames()], [True])
         # another rank has failed
+        without, other = self.stacks(), self.stacks()
         reap.ranks(0, True)
-        one.read_before_end(self.program.pid, 0)
+        without.read_before_end(self.program.pid, 0)
         self.assertEqual(len(self.frames()), 1, "without a grace period nothing is read")
         reap.ranks(0.01, True)
-        one.read_before_end(self.program.pid, 0)
+        other.read_before_end(self.program.pid, 0)
         self.assertEqual(len(self.frames()), 2)
+        for again in (one, other):
+            again.read_before_end(self.program.pid, 60)
+        self.assertEqual(len(self.frames()), 2, "once")
+
+    def test_an_end_is_delayed_by_little(self):
+        self.py_spy("exec sleep 100")
+        one = self.stacks()
+        began = time.monotonic()
+        one.read_before_end(self.program.pid, 60)
+        self.assertLess(time.monotonic() - began, 5)
+        one.finish(5)
+        failures = [found["processes"][0]["failure"] for found in self.frames()]
+        self.assertEqual(failures, ["py-spy took longer than 0.4 s"])
+
+    def test_an_end_records_what_a_person_has_asked_for(self):
+        self.dumping()
+        one = self.stacks()
+        self.want()
+        one.follow(self.program.pid, 0)
+        one.read_before_end(self.program.pid, 60)
+        self.assertEqual([found["number"] for found in self.frames()], ["a1"])
+        self.assertEqual(files.load("stack.3")["number"], "a1")
+
+    def test_a_rank_whose_children_come_and_go_is_read(self):
+        one = self.stacks()
+        with mock.patch("activity.whole_family", side_effect=FileNotFoundError):
+            self.want()
+            self.assertEqual([found["pid"] for found in self.answer(one)["processes"]], [self.program.pid])
+
+    def test_a_line_is_a_number(self):
+        for line in (-1, 1 << 40, None):
+            self.assertIn(stacks.frame({"name": "f", "filename": "a", "line": line}, False)["line"], (0, (1 << 31) - 1))
 
     def test_what_was_asked_and_answered_goes_with_the_job(self):
         for name in ("stack.wanted", "stack.3", "py-spy", "log"):

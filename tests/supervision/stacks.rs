@@ -85,7 +85,7 @@ fn each_kind_of_hang_is_told_from_the_others() {
         fail(&job, &cluster);
         let end = job.end();
         let found = stacks(&end.frames);
-        let sentence = stack::sentence(&stack::groups(found)).unwrap_or_default();
+        let sentence = stack::sentence(&stack::groups(found), None).unwrap_or_default();
         assert_eq!(sentence, expected, "{kind}{}", end.all);
     });
 }

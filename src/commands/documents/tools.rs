@@ -31,7 +31,7 @@ pub(super) fn rank_stack(rank: u32) -> RankStack {
         failure: (rank == 0).then(|| "Permission denied".to_owned()),
     };
     let failure = (rank == 0).then(|| "its supervisor did not answer within 6 s".to_owned());
-    RankStack { rank, node: "node1".into(), quiet: 14, processes: vec![process], left_out: 1, failure }
+    RankStack { rank, node: "node1".into(), quiet: 14, ending: false, processes: vec![process], left_out: 1, failure }
 }
 
 /// One file, and nothing went wrong.
@@ -78,8 +78,8 @@ pub(super) fn tools_made(all: &mut Made) {
         ranks: vec![rank_stack(0), rank_stack(1)],
         failed,
     };
-    all.add("stack", stack::outcome(read(Vec::new()), false));
-    all.add("stack/failed", stack::outcome(read(vec![refused("node3")]), true));
+    all.add("stack", stack::outcome(read(Vec::new()), 2, false));
+    all.add("stack/failed", stack::outcome(read(vec![refused("node3")]), 3, true));
     let missing = vec!["node2: its records were not read: Connection refused".to_owned()];
     let (job, file) = ("20261121-120304-k7qd".to_owned(), "20261121-120304-k7qd.html".to_owned());
     let first = "2026-11-21T12:03:04Z".to_owned();

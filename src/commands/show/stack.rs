@@ -66,7 +66,7 @@ pub async fn run(options: &cli::Stack, context: &Context) -> Result<Outcome, Err
     };
     let mut report = session.cancellation.run(stacks(&list, job, &request, events)).await?;
     report.ranks.iter_mut().for_each(withhold);
-    Ok(outcome(report, options.all_threads))
+    Ok(outcome(report, job.ranks, options.all_threads))
 }
 
 /// Withholds the values of variables whose names say that they are secrets.
@@ -80,12 +80,12 @@ fn withhold(rank: &mut RankStack) {
 }
 
 /// `all`: all threads and frames are shown.
-pub(in crate::commands) fn outcome(report: StackReport, all: bool) -> Outcome {
+pub(in crate::commands) fn outcome(report: StackReport, ranks_of_job: u32, all: bool) -> Outcome {
     let StackReport { job, ranks, failed } = report;
     let done = ranks.iter().filter(|rank| rank.failure.is_none()).count();
     let is_complete = done == ranks.len();
     let groups = stack::groups(ranks);
-    let sentence = stack::sentence(&groups);
+    let sentence = stack::sentence(&groups, Some(ranks_of_job));
     let mut text: String = groups.iter().map(|group| show(group, all) + "\n").collect();
     text += &sentence.clone().map_or_else(|| "no rank was read\n".to_owned(), |text| text + "\n");
     let verdict = match (is_complete, failed.is_empty()) {

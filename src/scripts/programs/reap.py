@@ -48,6 +48,7 @@ AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has fai
 READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
 OUTSIDE = "outside"  # asks for the files outside the mounts
 WANTED = "stack.wanted"  # a request for the stacks of this node's ranks (stacks.py)
+READING = 0.7  # seconds for which a reading delays the end of a rank at most
 DRAINED = 3  # exit code of `ready` on a drained node
 MOST_TENSORS = 1000  # characters of their names
 MOST_WORDS = 400  # characters of a line of a rank, and of what it does
@@ -118,7 +119,7 @@ def ranks(grace, failed=False):
     running = programs()
     if grace > 0 and not supervisors():
         send(signal.SIGTERM, running)
-    if not gone(grace, left):
+    if not gone(grace + READING if failed and grace > 0 else grace, left):
         send(signal.SIGKILL, programs())
     # the supervisor of an ended program still writes its last frame
     gone(3, supervisors)

@@ -494,6 +494,8 @@ class Supervisor:
                 lines.idle()
             if self.is_state(rank_state.Running):
                 self.stacks.follow(self.program.pid, self.idle_for())
+            else:
+                self.stacks.finish(0)
             if is_due:
                 self.next_sample = time.monotonic() + 1
                 self.sample()
@@ -621,6 +623,7 @@ class Supervisor:
         self.waiting.forget()
         if self.samples:
             self.samples.end()
+        self.stacks.finish(0)
         self.program.signal_group(signal.SIGKILL)
         self.program.end_unmarked()
         for stream, lines in self.streams.items():

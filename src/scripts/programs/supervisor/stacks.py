@@ -1,10 +1,10 @@
 """Where the processes of a rank are: their stacks as py-spy reads them, and what the kernel shows of processes that it
 cannot read. The supervisor starts the rank, so it may read it where other processes of the login may not
-(/proc/sys/kernel/yama/ptrace_scope). A rank goes on while it is read, and is read only if somebody asks or if something
+(/proc/sys/kernel/yama/ptrace_scope). A rank goes on while it is read, and is read only if a person asks or if something
 is wrong: it makes no progress, or its end is requested because another rank has failed.
 
-`hvdctl stack` asks with the file WANTED in the job's directory (job/stack.sh). The answer is the file `stack.RANK`. All
-other readings become frames of the log (record/stack.rs)."""
+`hvdctl stack` asks with the file `stack.wanted` in the job's directory (job/stack.sh).
+The answer is the file `stack.RANK`. All other readings become frames of the log (record/stack.rs)."""
 import contextlib
 import json
 import os
@@ -18,16 +18,19 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 import activity  # noqa: E402
 import files  # noqa: E402
 import processes  # noqa: E402
+import reap  # noqa: E402
 import waiting  # noqa: E402
 from here import PROGRAMS  # noqa: E402
-from reap import WANTED  # noqa: E402
 
 REQUEST = {"number": files.is_text, "locals": files.is_flag, "native": files.is_flag, "failed": files.is_flag}
 PY_SPY = "py-spy"  # in the job's directory if hvdctl has sent it
 PROCESSES, THREADS, FRAMES, LOCALS, LONGEST = 8, 16, 100, 20, 200  # the most of each; characters of a text
+MOST_LINE = (1 << 31) - 1
 MOST = 60 << 10  # bytes of an answer: a frame of the log takes no more
-SHORT, LONG = 1, 4  # seconds for a reading that delays an end, and for others
-AGAIN = 600  # seconds between two that become frames
+LONG = 4  # seconds that py-spy may take
+# the same for a reading that delays an end, for how long it does so at most, and the most processes that it reads
+SHORT, DELAY, FEW = 0.4, reap.READING, 3
+AGAIN, AGAIN_AT_END = 600, 10  # seconds between two that become frames
 LOOK = 1  # seconds between two looks at what another node may have written
 QUIET = 5  # seconds without progress after which a rank is read before it is asked for its end
 
@@ -47,7 +50,8 @@ def py_spy(directory, path):
 
 def frame(found, with_locals):
     """A frame of py-spy's, shorter."""
-    short_one = {"name": short(found.get("name")), "file": short(found.get("filename")), "line": found.get("line") or 0}
+    line = min(max(int(found.get("line") or 0), 0), MOST_LINE)
+    short_one = {"name": short(found.get("name")), "file": short(found.get("filename")), "line": line}
     if with_locals:
         short_one["locals"] = [{"name": short(one.get("name")), "value": short(one.get("repr"), 80)}
                                for one in (found.get("locals") or [])[:LOCALS]]
@@ -61,7 +65,8 @@ def threads(pid, text, with_locals):
         found = sorted(json.loads(text), key=lambda one: one.get("os_thread_id") != pid)
         if not found:
             raise ValueError
-        return [{"name": short(one.get("thread_name") or "thread %s" % one.get("os_thread_id")), "active": bool(one.get("active")),
+        return [{"name": short(one.get("thread_name") or "thread %s" % one.get("os_thread_id")),
+                 "active": bool(one.get("active")),
                  "frames": [frame(each, with_locals) for each in one["frames"][:FRAMES]]} for one in found[:THREADS]]
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(error)
@@ -106,22 +111,29 @@ class Reading(threading.Thread):
         self.result = None
 
     def run(self):
-        began, failure = time.time(), None
-        try:
-            found = activity.whole_family(self.pid)
-        except OSError:
-            found, failure = [], "it has just ended"
-        result = {"time": began, "pid": self.pid, "left_out": max(len(found) - PROCESSES, 0),
-                  "processes": [self.begin(pid) for pid in found[:PROCESSES]]}
-        if failure:
-            result["failure"] = failure
+        found = self.family()
+        most = PROCESSES if self.limit == LONG else FEW
         until = time.monotonic() + self.limit
-        result["processes"] = [self.end(*one, until=until) for one in result["processes"]]
+        result = {"time": time.time(), "pid": self.pid, "left_out": max(len(found) - most, 0)}
+        if not found:
+            result["failure"] = "it has just ended"
+        started = [self.begin(pid) for pid in found[:most]]
+        result["processes"] = [self.end(*one, until=until) for one in started]
         self.result = result
+
+    def family(self):
+        """The program's processes. One of them may end meanwhile."""
+        if processes.condition(self.pid) == b"X":
+            return []
+        for find in (activity.whole_family, activity.whole_family):
+            with contextlib.suppress(OSError):
+                return find(self.pid)
+        return activity.family(self.pid)
 
     def begin(self, pid):
         """Starts py-spy for a process."""
-        options = ["--locals"] * self.request["locals"] + (["--native"] if self.request["native"] else ["--nonblocking"])
+        options = ["--locals"] * self.request["locals"]
+        options.append("--native" if self.request["native"] else "--nonblocking")
         if not self.program:
             return pid, None, "there is no py-spy"
         try:
@@ -146,7 +158,7 @@ class Reading(threading.Thread):
                 child.kill()
                 child.stdout.close()
                 child.stderr.close()
-                failure = "py-spy took longer than %d s" % self.limit
+                failure = "py-spy took longer than %g s" % self.limit
             except ValueError:
                 failure = failure or "py-spy printed something else"
         if failure:
@@ -177,6 +189,7 @@ class Stacks:
         self.log, self.path, self.start = log, path, start
         self.reading, self.quiet = None, 0
         self.recorded = None  # when a frame was written
+        self.is_ending = False  # whether it was read before its end, or need not be
         # other nodes of Slurm's write the request; a network file system may remember that it was missing
         self.is_shared, self.due = "SLURMD_NODENAME" in os.environ, 0.0
         self.seen = self.mark()  # a request from before the rank's start is not for it
@@ -188,7 +201,7 @@ class Stacks:
             with contextlib.suppress(OSError):
                 os.listdir(self.log.directory)
         with contextlib.suppress(OSError):
-            found = os.lstat(os.path.join(self.log.directory, WANTED))
+            found = os.lstat(os.path.join(self.log.directory, reap.WANTED))
             return found.st_ino, found.st_mtime_ns
         return None
 
@@ -199,7 +212,7 @@ class Stacks:
             return None
         self.seen = mark
         with contextlib.suppress(OSError, ValueError):
-            return files.read_json(WANTED, REQUEST)
+            return files.read_json(reap.WANTED, REQUEST)
         return None
 
     def follow(self, pid, quiet):
@@ -209,9 +222,10 @@ class Stacks:
         if request:
             self.begin(pid, quiet, request)
 
-    def begin(self, pid, quiet, request=OWN, limit=LONG):
-        """Begins a reading, unless one goes on or, if nobody waits for it, one was recorded a short time ago."""
-        is_soon = self.recorded is not None and time.monotonic() - self.recorded < AGAIN
+    def begin(self, pid, quiet, request=OWN, limit=LONG, again=AGAIN):
+        """Begins a reading, unless one goes on or, if nobody waits for it, one was recorded less than `again` seconds
+        ago."""
+        is_soon = self.recorded is not None and time.monotonic() - self.recorded < again
         if self.reading or not request["number"] and is_soon:
             return
         self.quiet = quiet
@@ -219,11 +233,19 @@ class Stacks:
         self.reading.start()
 
     def read_before_end(self, pid, quiet):
-        """Reads a program that is about to be asked for its end, if others have failed or it makes no progress."""
-        self.follow(pid, quiet)
-        if quiet >= QUIET:
-            self.begin(pid, quiet, limit=SHORT)
-        self.finish(SHORT)
+        """Reads a program that is about to be asked for its end, once, if others have failed or it makes no
+        progress."""
+        if self.is_ending:
+            return
+        self.is_ending = True
+        self.finish(0)
+        request = self.wanted()
+        if quiet >= QUIET or request and request["failed"]:
+            if self.reading:
+                # a person has just asked
+                self.reading.request = dict(self.reading.request, failed=True)
+            self.begin(pid, quiet, limit=SHORT, again=AGAIN_AT_END)
+            self.finish(DELAY)
 
     def finish(self, seconds):
         """Records the result of a reading if it is done within this time."""
@@ -236,7 +258,7 @@ class Stacks:
                 self.reading = None
             return
         request, self.reading = self.reading.request, None
-        result.update(rank=self.log.rank, quiet=int(self.quiet), number=request["number"])
+        result.update(rank=self.log.rank, quiet=int(self.quiet), number=request["number"], ending=self.is_ending)
         if request["number"]:
             with contextlib.suppress(OSError):
                 files.write("stack.%d" % self.log.rank, encoded(result).decode(), False)
