@@ -232,12 +232,6 @@ impl RankStack {
         Some(if self.quiet >= IDLE { format!("{does} since {} s", self.quiet) } else { does.to_owned() })
     }
 
-    /// Describes the process that its main one waits for: `python: fetch (data.py:4), sleeping in clock_nanosleep`.
-    fn child_waited_for(&self) -> Option<String> {
-        let waits = self.main()?.does.as_deref()?.contains(FOR_CHILD);
-        waits.then(|| others_of(self).into_iter().next()).flatten()
-    }
-
     /// Returns what ranks at the same place have in common.
     fn place(&self) -> (Vec<(&str, &str, u32)>, Option<&str>) {
         let frames: Vec<_> = self.code().iter().map(|frame| (&*frame.name, &*frame.file, frame.line)).collect();
@@ -272,9 +266,7 @@ impl StackGroup {
     /// Describes where its ranks are: `load (data.py:31), sleeping in clock_nanosleep since 14 s`.
     pub fn describe(&self) -> String {
         let example = self.example();
-        let child = example.child_waited_for().map(|child| format!("whose process {child}"));
         let words: Vec<String> = match example.call() {
-            Some((call, false)) if child.is_some() => [Some(call), child].into_iter().flatten().collect(),
             Some((call, true)) => vec![call],
             Some((call, false)) => [Some(call), example.activity()].into_iter().flatten().collect(),
             None => vec![example.activity().or(example.failure.clone()).unwrap_or_else(|| "unknown".into())],
@@ -545,8 +537,9 @@ mod tests {
         assert_eq!(text, "rank 0 on node1 is in load (data.py:31), waiting in poll for input");
         found.processes[0].does = Some("waiting in wait4 for a child process".into());
         let text = sentence(&groups([found.clone()]), None).unwrap();
-        let child = "2 × python3: fetch (data.py:12), sleeping in clock_nanosleep";
-        assert_eq!(text, format!("rank 0 on node1 is in load (data.py:31), whose process {child}"));
+        // a program that only starts the training
+        assert_eq!(text, "rank 0 on node1 is in fetch (data.py:12), sleeping in clock_nanosleep");
+        found.processes[0].does = Some("waiting in poll for input".into());
         found.left_out = 4;
         assert_eq!(
             others_of(&found),
