@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Seconds by which clocks of nodes may differ, and by which a rank that has ended may be recorded late.
 const TOLERANCE: f64 = 1.0;
 
-/// What `waiting.py` says of a rank that waits for others.
+/// The description by `waiting.py` of a rank that waits for others.
 const POLLING: &str = "polling, as a rank that waits for others";
 
 /// The most groups of ranks that are described.

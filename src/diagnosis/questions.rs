@@ -75,7 +75,7 @@ const QUESTIONS: &[(&[&str], QuestionAnswer)] = &[
     ),
 ];
 
-/// What to do where a program asks.
+/// The hint where a program asks.
 enum QuestionAnswer {
     /// This.
     Text(&'static str),

@@ -95,7 +95,7 @@ pub struct StackProcess {
     /// Its command line, shortened.
     #[serde(deserialize_with = "one_line")]
     pub command: String,
-    /// What the kernel shows of it, such as `sleeping in clock_nanosleep`; null if it could not be read.
+    /// Its activity by what the kernel shows, such as `sleeping in clock_nanosleep`; null if it could not be read.
     #[serde(default, deserialize_with = "maybe_line")]
     pub does: Option<String>,
     /// Its threads, the first one in front.

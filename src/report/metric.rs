@@ -57,7 +57,7 @@ pub fn names_no_number(line: &str) -> bool {
 #[derive(Debug, Clone)]
 pub struct Pattern {
     regex: Regex,
-    /// The same with a value that is no number in place of the group.
+    /// The pattern with a value that is no number in place of the group.
     no_number: Option<Regex>,
     name: String,
     /// The words in it, in lower case.

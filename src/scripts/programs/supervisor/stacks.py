@@ -223,7 +223,7 @@ class Stacks:
             self.begin(pid, quiet, request)
 
     def begin(self, pid, quiet, request=OWN, limit=LONG, again=AGAIN):
-        """Begins a reading, unless one goes on or, if nobody waits for it, one was recorded less than `again` seconds
+        """Begins a reading, unless one goes on or, if no operator waits for it, one was recorded less than `again` seconds
         ago."""
         is_soon = self.recorded is not None and time.monotonic() - self.recorded < again
         if self.reading or not request["number"] and is_soon:
