@@ -1765,7 +1765,7 @@ class GivingUp(unittest.TestCase):
     CHAIN = b"The above exception was the direct cause of the following exception:"
 
     def lines(self, *lines):
-        last = last_lines.LastLines(["Timed out waiting", "Connection closed by peer"])
+        last = last_lines.LastLines(["Timed out waiting", "Connection closed by peer", "Connection refused"])
         for line in lines:
             self.assertFalse(last.see(line))
         return last.gave_up()
@@ -1787,6 +1787,31 @@ class GivingUp(unittest.TestCase):
         for wrapper in (b"subprocess.CalledProcessError: Command", b"terminate called after",
                         b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "):
             self.assertEqual(self.lines(self.WAITED, wrapper), [self.WAITED], wrapper)
+
+    def test_a_lost_connection_counts_in_the_error_that_ended_the_program(self):
+        warning = (b"[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 "
+                   b"(errno: 111 - Connection refused).")
+        waited = b"ERROR train.py: Timed out waiting 5000ms"
+        newer = b"[rank1]:[W1003 18:37:01.832146912 TCPStore.cpp:125] recvValue failed: Connection closed by peer"
+        other = b"torch.OutOfMemoryError: CUDA out of memory."
+        error = b"torch.distributed.DistNetworkError: NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error"
+        reason = b"socketStartConnect: Connect to 10.0.0.2<45> failed : Connection refused"
+        watchdog = b"[E1003 18:37:01 ProcessGroupNCCL.cpp:607] Connection closed by peer"
+        for lines, found in (([warning, newer, b"step 1"], []), ([warning, b"", other, newer], []),
+                             ([b"INFO: api: Connection refused, again in 5 s"], []),
+                             ([error, *[b"step"] * 9, reason], []), ([error, b"Last error:", reason], [reason]),
+                             ([b"[rank1]:" + watchdog], [watchdog]), ([self.CLOSED, newer], [self.CLOSED]),
+                             ([self.CLOSED, b"", self.CHAIN, b"", b"RuntimeError: no step"], [self.CLOSED]),
+                             ([waited], [waited]),
+                             ([b"[W1003 18:37:01 socket.cpp:1] Timed out waiting"], [])):
+            self.assertEqual(self.lines(*lines), found, lines)
+
+    def test_a_rank_that_was_ended_has_not_given_up(self):
+        for code in (1, 3, 255, 134, -signal.SIGABRT):
+            self.assertTrue(last_lines.may_have_given_up(code, False), code)
+            self.assertFalse(last_lines.may_have_given_up(code, True), code)
+        for code in (0, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGSEGV, 143, 137, 139, None):
+            self.assertFalse(last_lines.may_have_given_up(code, False), code)
 
     def test_only_the_last_lines_are_kept(self):
         self.assertEqual(self.lines(self.WAITED, *[b"step"] * last_lines.KEPT), [])
