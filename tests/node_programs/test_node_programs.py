@@ -447,6 +447,45 @@ class Outcome(unittest.TestCase):
         outcome = attempt.outcome(report, self.PLACES, "a")
         self.assertEqual((outcome["silent"], outcome["silence"]), (["b"], {"b": "refused"}))
 
+    def large(self, ranks, text, does="waiting in futex for a lock or another thread"):
+        """The outcome of so many ranks that gave up with four lines each, in descending order, and did something."""
+        report = workers.Report()
+        end = reap.parse_states([])
+        for rank in range(ranks):
+            end["gave_up"] += [{"time": ranks - rank, "rank": rank, "text": "%s%d" % (text, i)} for i in range(4)]
+            end["quiet"].append({"time": ranks, "rank": rank, "seconds": 1800, "does": does})
+        report.ends = {"a": dict(end, ahead=0.0)}
+        outcome = attempt.outcome(report, self.PLACES, "a")
+        self.assertLessEqual(len(json.dumps({name: outcome[name] for name in ("gave_up", "quiet")})), 128 << 10)
+        return outcome
+
+    WATCHDOG = ("[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:632] [PG ID 0 PG GUID 0(default_pg) Rank 1] Watchdog "
+                "caught collective operation timeout: WorkNCCL(SeqNum=6463, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout")
+
+    def test_what_many_ranks_say_is_shortened(self):
+        outcome = self.large(128, self.WATCHDOG + "x" * 99)
+        ranks = [line["rank"] for line in outcome["gave_up"]]
+        self.assertEqual(ranks, sorted([*range(128), *range(96, 128)], reverse=True))
+        self.assertEqual({len(line["text"]) for line in outcome["gave_up"]}, {240})
+        # of more, what names the operation
+        outcome = self.large(400, self.WATCHDOG)
+        self.assertEqual([line["rank"] for line in outcome["gave_up"]], list(range(400))[::-1])
+        for line in outcome["gave_up"]:
+            self.assertTrue(line["text"].startswith("[PG ID 0 ") and "OpType=ALLREDUCE, " in line["text"], line)
+        self.assertEqual(len(outcome["quiet"]), 400)
+
+    def test_of_too_many_ranks_none_is_left_out_alone(self):
+        for ranks, text in (4096, "a"), (600, "\u20ac" * 200):
+            outcome = self.large(ranks, text)
+            self.assertEqual((outcome["gave_up"], outcome["quiet"]), ([], []))
+
+    def test_an_event_is_no_longer_than_its_readers_read(self):
+        outcome = self.large(400, self.WATCHDOG)
+        self.assertEqual(attempt.without_words(outcome, attempt.MOST_EVENT), dict(outcome, gave_up=[], quiet=[]))
+        few = self.large(4, self.WATCHDOG)
+        self.assertIs(attempt.without_words(few, attempt.MOST_EVENT), few)
+        self.assertEqual(attempt.without_words(few), dict(few, gave_up=[], quiet=[]))
+
 
 class Answers(unittest.TestCase):
     """What a node answers that may be anything."""
