@@ -144,8 +144,8 @@ impl Waiters<'_> {
 
 /// Returns true for an activity, as `waiting.py` describes it, that may be a collective operation.
 fn may_wait_for_others(does: Option<&str>) -> bool {
-    let call = |does: &str| does.strip_prefix("waiting in ")?.split(' ').next().map(str::to_owned);
-    does.is_some_and(|does| does.starts_with(POLLING) || call(does).is_some_and(|call| CALLS.contains(&&*call)))
+    let call = does.and_then(|does| does.strip_prefix("waiting in ")?.split(' ').next());
+    call.is_some_and(|call| CALLS.contains(&call)) || does.is_some_and(|does| does.starts_with(POLLING))
 }
 
 #[cfg(test)]

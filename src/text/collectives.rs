@@ -31,9 +31,6 @@ const TIME_OUTS: &[&str] = &[
 const LOST_CONNECTIONS: &[&str] = &[
     // gloo/transport/tcp/pair.cc
     "Connection closed by peer",
-    SYSTEM_TEXTS[0],
-    SYSTEM_TEXTS[1],
-    SYSTEM_TEXTS[2],
     // torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, of which the reason follows
     REACHED_BARRIER,
     // torch/csrc/distributed/c10d/Utils.hpp, TCPStore.cpp
@@ -47,7 +44,7 @@ const LOST_CONNECTIONS: &[&str] = &[
 ];
 
 /// The system's own texts for a lost connection, of whatever program. They count in a line that names a library.
-const SYSTEM_TEXTS: [&str; 3] = ["Connection reset by peer", "Connection refused", "Broken pipe"];
+const SYSTEM_TEXTS: &[&str] = &["Connection reset by peer", "Connection refused", "Broken pipe"];
 
 /// Words by which the lines of libraries for collective operations are recognized.
 const LIBRARIES: &[&str] = &[
@@ -55,8 +52,8 @@ const LIBRARIES: &[&str] = &[
     "Gloo",
     "NCCL",
     "nccl",
+    // torch/csrc/distributed/c10d
     "c10d",
-    "C10d",
     "TCPStore",
     "torch.distributed",
     "Horovod",
@@ -78,7 +75,7 @@ const REACHED_BARRIER: &str = " successfully reached monitoredBarrier, but recei
 
 /// Returns the texts by which such lines are recognized.
 pub fn texts() -> impl Iterator<Item = &'static str> {
-    TIME_OUTS.iter().chain(LOST_CONNECTIONS).copied()
+    TIME_OUTS.iter().chain(LOST_CONNECTIONS).chain(SYSTEM_TEXTS).copied()
 }
 
 /// An operation of NCCL.
@@ -131,9 +128,8 @@ impl GivingUp {
         let mut found: Option<GivingUp> = None;
         for line in lines {
             let is_time_out = has(line, TIME_OUTS);
-            let is_lost =
-                |text: &&&str| line.contains(**text) && (!SYSTEM_TEXTS.contains(text) || has(line, LIBRARIES));
-            if !is_time_out && LOST_CONNECTIONS.iter().find(is_lost).is_none() {
+            let is_lost = has(line, LOST_CONNECTIONS) || has(line, SYSTEM_TEXTS) && has(line, LIBRARIES);
+            if !is_time_out && !is_lost {
                 continue;
             }
             let found = found.get_or_insert_default();
