@@ -11,8 +11,16 @@ use std::collections::BTreeMap;
 /// Seconds by which clocks of nodes may differ, and by which a rank that has ended may be recorded late.
 const TOLERANCE: f64 = 1.0;
 
-/// The description by `waiting.py` of a rank that waits for others.
+/// Seconds in which the others notice that a rank has ended: its connections break at once, and they may compute on until
+/// their next operation.
+const NOTICED: f64 = 10.0;
+
+/// What `waiting.py` says of a rank that waits for others.
 const POLLING: &str = "polling, as a rank that waits for others";
+
+/// System calls in which a rank waits for others, too, unless it waits for something else.
+const CALLS: &[&str] =
+    &["futex", "poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "recvfrom", "recvmsg"];
 
 /// The most groups of ranks that are described.
 const MOST_GROUPS: usize = 4;
@@ -37,7 +45,7 @@ impl JobResult {
 impl Waiters<'_> {
     fn cause(&self, first: &RankExit, placement: &Placement) -> Option<RootCause> {
         let why = self.gave_up.get(&first.rank)?;
-        if let Some(ended) = self.ended_before(first) {
+        if let Some(ended) = self.ended_before(first, why.is_time_out) {
             return Some(RootCause { rank: ended.rank, node: ended.node.clone(), how: ended.into() });
         }
         if !why.is_time_out {
@@ -51,13 +59,15 @@ impl Waiters<'_> {
             let how = FailureKind::Missing { waiting, waiting_node, operation: operation.clone(), activity };
             Some(RootCause { rank, node: node.unwrap_or_default().to_owned(), how })
         };
-        if let Some((rank, other)) = self.in_other_operation(first.rank) {
+        let mut groups = self.groups(first.rank, &why.missing);
+        if groups.is_empty()
+            && let Some((rank, other)) = self.in_other_operation(first.rank, why)
+        {
             return named(rank, Activity { seconds: None, does: Some(format!("in {other}")) });
         }
-        let mut groups = self.groups(first.rank, &why.missing);
         if let [OtherRanks { ranks, activity }, rest @ ..] = &groups[..]
             && let [rank] = ranks[..]
-            && rest.first().is_none_or(|next| next.ranks.len() > 1)
+            && rest.first().is_none_or(|next| next.ranks.len() > 1 && !may_wait_for_others(activity.does.as_deref()))
         {
             return named(rank, activity.clone());
         }
@@ -67,23 +77,26 @@ impl Waiters<'_> {
     }
 
     /// Returns the rank that ended before others gave up or lost their connections to it: one that failed by itself or,
-    /// unless most ranks have, one that ended with exit code 0.
-    fn ended_before(&self, first: &RankExit) -> Option<&RankExit> {
+    /// unless most ranks have, one that ended with exit code 0. Unless `is_time_out`, the connection to the latter broke
+    /// at its end, so that an earlier end is not the reason.
+    fn ended_before(&self, first: &RankExit, is_time_out: bool) -> Option<&RankExit> {
         let is_before = |exit: &&RankExit| exit.rank != first.rank && !exit.asked && exit.time < first.time + TOLERANCE;
         let by_itself =
             self.result.exits.iter().filter(is_before).filter(|exit| !self.gave_up.contains_key(&exit.rank));
         let (done, failed): (Vec<&RankExit>, Vec<&RankExit>) = by_itself.partition(|exit| exit.code == 0);
         let is_minority = done.len() * 2 <= self.result.exits.len();
-        let done = if is_minority { done } else { Vec::new() };
+        let mut done = if is_minority { done } else { Vec::new() };
+        done.retain(|exit| is_time_out || exit.time > first.time - NOTICED);
         let found = if failed.is_empty() { done } else { failed };
         found.into_iter().min_by(|a, b| a.time.total_cmp(&b.time))
     }
 
-    /// Returns the rank that gave up in another operation than most others, and that operation.
-    fn in_other_operation(&self, first: u32) -> Option<(u32, &NcclOperation)> {
+    /// Returns the rank that gave up in another operation of the same process group than most others, and that operation.
+    fn in_other_operation(&self, first: u32, why: &GivingUp) -> Option<(u32, &NcclOperation)> {
+        let group = &why.operation.as_ref()?.group;
         let mut ranks: BTreeMap<&NcclOperation, Vec<u32>> = BTreeMap::new();
         for (rank, why) in &self.gave_up {
-            if let Some(operation) = &why.operation {
+            if let Some(operation) = why.operation.as_ref().filter(|operation| operation.group == *group) {
                 ranks.entry(operation).or_default().push(*rank);
             }
         }
@@ -115,14 +128,24 @@ impl Waiters<'_> {
             group.ranks.push(rank);
             group.activity.seconds = group.activity.seconds.max(quiet.map(|quiet| quiet.seconds));
         }
-        let is_waiting = |does: &Option<&str>| does.is_some_and(|does| does.starts_with(POLLING));
-        if groups.keys().any(|does| !is_waiting(does)) {
-            groups.retain(|does, _| !is_waiting(does));
+        // those that wait for others are no cause if something else is known of another one
+        let is_polling = |does: &Option<&str>| does.is_some_and(|does| does.starts_with(POLLING));
+        if groups.keys().any(|does| !is_polling(does)) {
+            groups.retain(|does, _| !is_polling(does));
+        }
+        if groups.keys().any(|does| does.is_some() && !may_wait_for_others(*does)) {
+            groups.retain(|does, _| !may_wait_for_others(*does));
         }
         let mut groups: Vec<OtherRanks> = groups.into_values().collect();
         groups.sort_by_key(|group| group.ranks.len());
         groups
     }
+}
+
+/// Returns true for an activity, as `waiting.py` describes it, that may be a collective operation.
+fn may_wait_for_others(does: Option<&str>) -> bool {
+    let call = does.and_then(|does| does.strip_prefix("waiting in ")?.split(' ').next());
+    call.is_some_and(|call| CALLS.contains(&call)) || does.is_some_and(|does| does.starts_with(POLLING))
 }
 
 #[cfg(test)]
@@ -137,6 +160,8 @@ mod tests {
     const BARRIER: &str = "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 4000 ms";
     const SLEEPS: (u64, &str) = (15, "sleeping in clock_nanosleep");
     const FUTEX: (u64, &str) = (15, "waiting in futex for a lock or another thread");
+    const RECEIVES: (u64, &str) = (15, "waiting in recvfrom for data from a socket");
+    const BLOCKED: (u64, &str) = (15, "blocked in the kernel in nfs_wait");
     const POLLS: (u64, &str) = (15, "polling, as a rank that waits for others in a collective operation");
 
     fn nccl(sequence: u32, operation: &str) -> String {
@@ -189,6 +214,8 @@ mod tests {
     fn the_rank_that_did_not_come_is_the_cause() {
         let sleeps = "had made no progress for 15 s: sleeping in clock_nanosleep";
         let futex = "had made no progress for 15 s: waiting in futex for a lock or another thread";
+        let receives = "had made no progress for 15 s: waiting in recvfrom for data from a socket";
+        let of_group = |group: u32, text: &str| format!("[PG ID 1 PG GUID {group} Rank 0] {text}");
         let (reduce, broadcast) = (nccl(5, "ALLREDUCE"), nccl(5, "BROADCAST"));
         let (in_reduce, in_broadcast) = (" in ALLREDUCE (sequence number 5)", "in BROADCAST (sequence number 5)");
         for (ends, text) in [
@@ -209,6 +236,19 @@ mod tests {
                 format!("; rank 3 on node4 {futex}"),
             ),
             (vec![waited(BARRIER), ended(Some(FUTEX)), ended(Some(FUTEX))], format!("; rank 2 on node3 {futex}")),
+            // a whole node hangs, and a rank elsewhere waits for it
+            (
+                vec![waited(GLOO), ended(Some(FUTEX)), ended(Some(BLOCKED)), ended(Some(BLOCKED))],
+                "; ranks 2-3 had made no progress for 15 s: blocked in the kernel in nfs_wait".into(),
+            ),
+            (
+                vec![waited(GLOO), ended(Some(FUTEX)), ended(None), ended(None)],
+                format!("; rank 1 {futex}; ranks 2-3 were still running"),
+            ),
+            (
+                vec![waited(GLOO), ended(Some(RECEIVES)), ended(Some(FUTEX)), ended(Some(FUTEX))],
+                format!("; rank 1 {receives}; ranks 2-3 {futex}"),
+            ),
             // the others did the same, or different things
             (vec![waited(GLOO), ended(Some(FUTEX)), ended(Some((9, FUTEX.1)))], format!("; ranks 1-2 {futex}")),
             (
@@ -226,6 +266,19 @@ mod tests {
             (
                 vec![waited(&reduce), waited_too(&reduce), ended(Some(SLEEPS))],
                 format!("{in_reduce}; rank 2 on node3 {sleeps}"),
+            ),
+            (
+                vec![waited(&reduce), waited_too(&broadcast), ended(Some(SLEEPS))],
+                format!("{in_reduce}; rank 2 on node3 {sleeps}"),
+            ),
+            // those of other process groups
+            (
+                vec![waited(&of_group(1, &reduce)), waited_too(&of_group(2, &broadcast))],
+                format!("{in_reduce}, which waited, too"),
+            ),
+            (
+                vec![waited(&of_group(1, &reduce)), waited_too(&of_group(1, &broadcast))],
+                format!("{in_reduce}; rank 1 on node2 was {in_broadcast}"),
             ),
         ] {
             assert_eq!(said(&ends), format!("rank 0 on node1 gave up waiting for the others{text}"));
@@ -245,6 +298,9 @@ mod tests {
             // recorded a moment later, as clocks differ
             (vec![waited(CLOSED), end(137, 10.4, false)], killed),
             (vec![waited(CLOSED), end(137, 10.4, false), waited_too(CLOSED)], killed),
+            // long before, and where a connection to something else is lost
+            (vec![waited(CLOSED), end(0, -20.0, false)], first),
+            (vec![waited("requests.exceptions.ConnectionError: Connection refused"), end(0, 9.0, false)], first),
             // much later, and after a request
             (vec![waited(CLOSED), end(7, 12.0, false)], first),
             (vec![waited(CLOSED), end(137, 10.9, true)], first),

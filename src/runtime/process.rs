@@ -256,7 +256,7 @@ fn activate(lines: &[String]) -> String {
         match is_module(line) {
             // with `set -C`, a plain `>` does not write over a file
             true => format!(
-                "hvdctl_code=0; eval {quoted} 2>|\"$HVDCTL_PLACE/messages\" || hvdctl_code=$?\n\
+                "hvdctl_listen; hvdctl_code=0; eval {quoted} 2>|\"$HVDCTL_PLACE/messages\" || hvdctl_code=$?\n\
                  hvdctl_module \"$hvdctl_code\" {quoted}\n"
             ),
             false => format!("eval {quoted} || hvdctl_fail {quoted} \"exit code $?\"\n"),
@@ -354,6 +354,35 @@ mod tests {
         }
         let (code, _, err) = run("module Loading; false");
         assert_eq!((code, err.as_str()), (Some(78), "Loading\nhvdctl: activate: module Loading; false: exit code 1\n"));
+    }
+
+    #[test]
+    fn what_a_module_command_has_printed_is_shown_however_it_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let module = "module() { echo Loading >&2; eval \"$1\"; }; set -Cu";
+        for shell in ["bash", "sh"] {
+            for (ends, code) in [("exit 3", Some(3)), ("kill -TERM $$; sleep 9", None), ("echo $NOT_SET", Some(0))] {
+                let lines = [module.to_owned(), format!("module {}", quote::always(ends))];
+                std::fs::write(directory.path().join("activate"), activate(&lines)).unwrap();
+                std::fs::write(directory.path().join("begin"), "echo never").unwrap();
+                let mut run = Command::new(shell);
+                let output = run.arg(directory.path().join("activate")).env("HVDCTL_PLACE", directory.path()).output();
+                let output = output.unwrap();
+                let err = String::from_utf8(output.stderr).unwrap();
+                // dash runs no trap at a signal
+                if code.is_some() || shell == "bash" {
+                    assert!(
+                        err.starts_with("Loading\n") && !directory.path().join("messages").exists(),
+                        "{ends}: {err}"
+                    );
+                }
+                match code {
+                    Some(0) => assert!(err.contains("NOT_SET") && !output.status.success(), "{err}"),
+                    code => assert_eq!(output.status.code(), code, "{ends}: {err}"),
+                }
+                assert!(output.stdout.is_empty());
+            }
+        }
     }
 
     #[test]

@@ -29,11 +29,8 @@ const TIME_OUTS: &[&str] = &[
 
 /// Texts of lines with which a rank fails because another one has ended.
 const LOST_CONNECTIONS: &[&str] = &[
-    // gloo/transport/tcp/pair.cc, Open MPI's opal/mca/btl/tcp, and the system's own texts
+    // gloo/transport/tcp/pair.cc
     "Connection closed by peer",
-    "Connection reset by peer",
-    "Connection refused",
-    "Broken pipe",
     // torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, of which the reason follows
     REACHED_BARRIER,
     // torch/csrc/distributed/c10d/Utils.hpp, TCPStore.cpp
@@ -46,6 +43,30 @@ const LOST_CONNECTIONS: &[&str] = &[
     "Horovod has been shut down. This was caused by an exception on one of the ranks",
 ];
 
+/// The system's own texts for a lost connection, of whatever program. They count in a line that names a library.
+const SYSTEM_TEXTS: &[&str] = &["Connection reset by peer", "Connection refused", "Broken pipe"];
+
+/// Words by which the lines of libraries for collective operations are recognized.
+const LIBRARIES: &[&str] = &[
+    "gloo",
+    "Gloo",
+    "NCCL",
+    "nccl",
+    // torch/csrc/distributed/c10d
+    "c10d",
+    "TCPStore",
+    "torch.distributed",
+    "Horovod",
+    "horovod",
+    "MPI",
+    // Open MPI's opal/mca/btl/tcp, and NCCL's src/misc/socket.cc and src/transport/net_socket.cc
+    "btl_tcp",
+    "socketStartConnect",
+    "socketPollConnect",
+    "socketProgress",
+    "Net : ",
+];
+
 /// The text about ranks that have not come to a monitored barrier, whose numbers precede it.
 const MONITORED_BARRIER: &str = "failed to pass monitoredBarrier in";
 
@@ -54,12 +75,14 @@ const REACHED_BARRIER: &str = " successfully reached monitoredBarrier, but recei
 
 /// Returns the texts by which such lines are recognized.
 pub fn texts() -> impl Iterator<Item = &'static str> {
-    TIME_OUTS.iter().chain(LOST_CONNECTIONS).copied()
+    TIME_OUTS.iter().chain(LOST_CONNECTIONS).chain(SYSTEM_TEXTS).copied()
 }
 
 /// An operation of NCCL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NcclOperation {
+    /// The process group, each of which counts its operations, if the line names it.
+    pub group: Option<String>,
     /// Its number among those of the process group.
     pub sequence: u64,
     /// Its type, such as `ALLREDUCE`.
@@ -67,11 +90,17 @@ pub struct NcclOperation {
 }
 
 impl NcclOperation {
-    /// Reads `WorkNCCL(SeqNum=5, OpType=ALLREDUCE, …`.
+    /// Reads `[PG ID 0 PG GUID 0(default_pg) Rank 1] … WorkNCCL(SeqNum=5, OpType=ALLREDUCE, …`; `None` if the line is cut
+    /// off before its name ends.
     fn read(line: &str) -> Option<NcclOperation> {
-        let (sequence, rest) = line.split_once("WorkNCCL(SeqNum=")?.1.split_once(", OpType=")?;
-        let name = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()?;
-        Some(NcclOperation { sequence: sequence.parse().ok()?, name: name.chars().take(40).collect() })
+        let (before, rest) = line.split_once("WorkNCCL(SeqNum=")?;
+        let (sequence, rest) = rest.split_once(", OpType=")?;
+        let (name, _) = rest.split_once(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+        let group = before.split_once("[PG ").and_then(|(_, rest)| rest.split_once(" Rank ")).map(|(group, _)| {
+            // the other number is that of the process's own list
+            group.split_once("GUID ").map_or(group, |(_, guid)| guid).to_owned()
+        });
+        Some(NcclOperation { group, sequence: sequence.parse().ok()?, name: name.chars().take(40).collect() })
     }
 }
 
@@ -99,7 +128,8 @@ impl GivingUp {
         let mut found: Option<GivingUp> = None;
         for line in lines {
             let is_time_out = has(line, TIME_OUTS);
-            if !is_time_out && !has(line, LOST_CONNECTIONS) {
+            let is_lost = has(line, LOST_CONNECTIONS) || has(line, SYSTEM_TEXTS) && has(line, LIBRARIES);
+            if !is_time_out && !is_lost {
                 continue;
             }
             let found = found.get_or_insert_default();
@@ -161,6 +191,11 @@ mod tests {
                 lost(),
             ),
             ("RuntimeError: [/gloo/pair.cc:545] Read error [127.0.0.1]:28544: Connection reset by peer. This", lost()),
+            (
+                "torch.distributed.DistNetworkError: The client socket has failed to connect to [node1]:29500 (errno: \
+                 111 - Connection refused).",
+                lost(),
+            ),
             // monitored_barrier, with and without wait_all_ranks, and where rank 0 does not come
             (
                 "RuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in 4000 ms\n Original exception: \n\
@@ -204,7 +239,10 @@ mod tests {
     /// Lines of public logs.
     #[test]
     fn lines_of_nccl_are_read() {
-        let operation = Some(NcclOperation { sequence: 6463, name: "ALLREDUCE".into() });
+        let of = |group: Option<&str>| {
+            let operation = NcclOperation { group: group.map(str::to_owned), sequence: 6463, name: "ALLREDUCE".into() };
+            GivingUp { operation: Some(operation), ..time_out(&[]) }
+        };
         check(&[
             (
                 "[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation \
@@ -212,8 +250,19 @@ mod tests {
                  1800017 milliseconds before timing out.\n\
                  [E1003 18:37:01.833637681 ProcessGroupNCCL.cpp:621] [Rank 1] Some NCCL operations have failed or \
                  timed out. Due to the asynchronous nature of CUDA kernels,",
-                GivingUp { operation, ..time_out(&[]) },
+                of(None),
             ),
+            // later versions, and one that is cut off
+            (
+                "[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:632] [PG ID 2 PG GUID 7(tp) Rank 1] Watchdog caught \
+                 collective operation timeout: WorkNCCL(SeqNum=6463, OpType=ALLREDUCE, NumelIn=1",
+                of(Some("7(tp)")),
+            ),
+            (
+                "[PG 1 Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=6463, OpType=ALLREDUCE, ",
+                of(Some("1")),
+            ),
+            ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=6463, OpType=ALLRED", time_out(&[])),
             // with NCCL 2.10.3
             ("[E ProcessGroupNCCL.cpp:414] Some NCCL operations have failed or timed out. Due to the", time_out(&[])),
             ("ncclRemoteError: A call failed possibly due to a network error or a remote process exiting", lost()),
@@ -225,7 +274,16 @@ mod tests {
 
     #[test]
     fn other_lines_say_nothing_of_other_ranks() {
-        for line in ["", "torch.OutOfMemoryError: CUDA out of memory.", "waiting for clients", "ValueError: timeout"] {
+        for line in [
+            "",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+            "waiting for clients",
+            "ValueError: timeout",
+            // connections of the program to something else
+            "requests.exceptions.ConnectionError: [Errno 111] Connection refused",
+            "ConnectionResetError: [Errno 104] Connection reset by peer",
+            "BrokenPipeError: [Errno 32] Broken pipe",
+        ] {
             assert_eq!(GivingUp::read([line]), None, "{line}");
         }
     }

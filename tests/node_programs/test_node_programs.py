@@ -447,6 +447,45 @@ class Outcome(unittest.TestCase):
         outcome = attempt.outcome(report, self.PLACES, "a")
         self.assertEqual((outcome["silent"], outcome["silence"]), (["b"], {"b": "refused"}))
 
+    def large(self, ranks, text, does="waiting in futex for a lock or another thread"):
+        """The outcome of so many ranks that gave up with four lines each, in descending order, and did something."""
+        report = workers.Report()
+        end = reap.parse_states([])
+        for rank in range(ranks):
+            end["gave_up"] += [{"time": ranks - rank, "rank": rank, "text": "%s%d" % (text, i)} for i in range(4)]
+            end["quiet"].append({"time": ranks, "rank": rank, "seconds": 1800, "does": does})
+        report.ends = {"a": dict(end, ahead=0.0)}
+        outcome = attempt.outcome(report, self.PLACES, "a")
+        self.assertLessEqual(len(json.dumps({name: outcome[name] for name in ("gave_up", "quiet")})), 128 << 10)
+        return outcome
+
+    WATCHDOG = ("[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:632] [PG ID 0 PG GUID 0(default_pg) Rank 1] Watchdog "
+                "caught collective operation timeout: WorkNCCL(SeqNum=6463, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, T")
+
+    def test_what_many_ranks_say_is_shortened(self):
+        outcome = self.large(128, self.WATCHDOG + "x" * 99)
+        ranks = [line["rank"] for line in outcome["gave_up"]]
+        self.assertEqual(ranks, sorted([*range(128), *range(96, 128)], reverse=True))
+        self.assertEqual({len(line["text"]) for line in outcome["gave_up"]}, {240})
+        # of more, what names the operation
+        outcome = self.large(400, self.WATCHDOG)
+        self.assertEqual([line["rank"] for line in outcome["gave_up"]], list(range(400))[::-1])
+        for line in outcome["gave_up"]:
+            self.assertTrue(line["text"].startswith("[PG ID 0 ") and "OpType=ALLREDUCE, " in line["text"], line)
+        self.assertEqual(len(outcome["quiet"]), 400)
+
+    def test_of_too_many_ranks_none_is_left_out_alone(self):
+        for ranks, text in (4096, "a"), (600, "\u20ac" * 200):
+            outcome = self.large(ranks, text)
+            self.assertEqual((outcome["gave_up"], outcome["quiet"]), ([], []))
+
+    def test_an_event_is_no_longer_than_its_readers_read(self):
+        outcome = self.large(400, self.WATCHDOG)
+        self.assertEqual(attempt.without_words(outcome, attempt.MOST_EVENT), dict(outcome, gave_up=[], quiet=[]))
+        few = self.large(4, self.WATCHDOG)
+        self.assertIs(attempt.without_words(few, attempt.MOST_EVENT), few)
+        self.assertEqual(attempt.without_words(few), dict(few, gave_up=[], quiet=[]))
+
 
 class Answers(unittest.TestCase):
     """What a node answers that may be anything."""
@@ -1765,7 +1804,7 @@ class GivingUp(unittest.TestCase):
     CHAIN = b"The above exception was the direct cause of the following exception:"
 
     def lines(self, *lines):
-        last = last_lines.LastLines(["Timed out waiting", "Connection closed by peer"])
+        last = last_lines.LastLines(["Timed out waiting", "Connection closed by peer", "Connection refused"])
         for line in lines:
             self.assertFalse(last.see(line))
         return last.gave_up()
@@ -1787,6 +1826,31 @@ class GivingUp(unittest.TestCase):
         for wrapper in (b"subprocess.CalledProcessError: Command", b"terminate called after",
                         b"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "):
             self.assertEqual(self.lines(self.WAITED, wrapper), [self.WAITED], wrapper)
+
+    def test_a_lost_connection_counts_in_the_error_that_ended_the_program(self):
+        warning = (b"[W socket.cpp:601] [c10d] The client socket has failed to connect to [node1]:29500 "
+                   b"(errno: 111 - Connection refused).")
+        waited = b"ERROR train.py: Timed out waiting 5000ms"
+        newer = b"[rank1]:[W1003 18:37:01.832146912 TCPStore.cpp:125] recvValue failed: Connection closed by peer"
+        other = b"torch.OutOfMemoryError: CUDA out of memory."
+        error = b"torch.distributed.DistNetworkError: NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error"
+        reason = b"socketStartConnect: Connect to 10.0.0.2<45> failed : Connection refused"
+        watchdog = b"[E1003 18:37:01 ProcessGroupNCCL.cpp:607] Connection closed by peer"
+        for lines, found in (([warning, newer, b"step 1"], []), ([warning, b"", other, newer], []),
+                             ([b"INFO: api: Connection refused, again in 5 s"], []),
+                             ([error, *[b"step"] * 9, reason], []), ([error, b"Last error:", reason], [reason]),
+                             ([b"[rank1]:" + watchdog], [watchdog]), ([self.CLOSED, newer], [self.CLOSED]),
+                             ([self.CLOSED, b"", self.CHAIN, b"", b"RuntimeError: no step"], [self.CLOSED]),
+                             ([waited], [waited]),
+                             ([b"[W1003 18:37:01 socket.cpp:1] Timed out waiting"], [])):
+            self.assertEqual(self.lines(*lines), found, lines)
+
+    def test_a_rank_that_was_ended_has_not_given_up(self):
+        for code in (1, 3, 255, 134, -signal.SIGABRT):
+            self.assertTrue(last_lines.may_have_given_up(code, False), code)
+            self.assertFalse(last_lines.may_have_given_up(code, True), code)
+        for code in (0, -signal.SIGTERM, -signal.SIGKILL, -signal.SIGSEGV, 143, 137, 139, None):
+            self.assertFalse(last_lines.may_have_given_up(code, False), code)
 
     def test_only_the_last_lines_are_kept(self):
         self.assertEqual(self.lines(self.WAITED, *[b"step"] * last_lines.KEPT), [])

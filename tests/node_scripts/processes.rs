@@ -10,6 +10,7 @@ const LIST: &[&str] = of_processes!["process/list.sh"];
 const CREATE: &[&str] = of_processes!["process/create.sh"];
 const START: &[&str] = of_processes!["process/start.sh"];
 const END: &[&str] = of_processes!["process/end.sh"];
+const OUTPUT: &[&str] = of_processes!["process/output.sh"];
 const CHECK: &[&str] = of_processes!["process/active.sh", "process/check.sh"];
 
 /// The text of parts of a script.
@@ -262,6 +263,19 @@ fn sshd_has_nothing_of_the_environment_of_ranks_and_its_sessions_have_all() {
     let said = String::from_utf8(session.unwrap().stdout).unwrap();
     let wanted = format!("{} /nowhere.so /nowhere /nowhere it's $x 123\n", machine.path("lib").display());
     assert!(said.starts_with(&wanted) && !said.contains("HVDCTL_RANKS_"), "{said}");
+    machine.prints(END, &which(&machine, "w"));
+}
+
+#[test]
+fn what_a_line_that_still_runs_has_printed_is_shown() {
+    let machine = Machine::new(&[]);
+    let activate = "module() { echo loading >&2; sleep 300; }; echo before
+        hvdctl_listen; eval 'module load x' 2>|\"$HVDCTL_PLACE/messages\"";
+    machine.prints(CREATE, &process(&machine, "w@1", activate, "set -- true"));
+    machine.prints(START, &which(&machine, "w"));
+    line_of(&machine, "run/w/messages");
+    let said = machine.prints(OUTPUT, &format!("{}\nlines=5", which(&machine, "w")));
+    assert_eq!(said.trim(), "before\nloading");
     machine.prints(END, &which(&machine, "w"));
 }
 

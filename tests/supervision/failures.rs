@@ -76,7 +76,8 @@ fn a_killed_rank_is_the_root_cause_though_its_streams_are_held_and_others_fail_b
 #[test]
 fn the_rank_that_another_one_gave_up_waiting_for_is_the_root_cause() {
     let gave_up = "rank 0 on node1 gave up waiting for the others; rank 1 on node2";
-    let sleeps = "exec sleep 300";
+    // it had lost a connection, too, and went on
+    let sleeps = "echo 'RuntimeError: Connection closed by peer' >&2; exec sleep 300";
     // it computes, in a child process and in its own, and is not seen to wait
     let busy = "while :; do :; done";
     each_launcher(|method| {

@@ -7,8 +7,15 @@ hvdctl_fail() { # LINE REASON
   printf 'hvdctl: activate: %s: %s\n' "$1" "$2" >&2
   exit 78
 }
+# keeps standard error for what a line that calls `module` has printed until it ended the shell; such a line writes it to a file
+hvdctl_listen() {
+  exec 7>&2
+  trap 'cat "$HVDCTL_PLACE/messages" >&7; rm -f "$HVDCTL_PLACE/messages"' EXIT
+}
 # passes on what a line that calls `module` has printed on standard error: old versions of that command print an error and end with 0
 hvdctl_module() { # CODE LINE
+  trap - EXIT
+  exec 7>&-
   hvdctl_reason=
   while IFS= read -r hvdctl_message || [ -n "$hvdctl_message" ]; do
     printf '%s\n' "$hvdctl_message" >&2

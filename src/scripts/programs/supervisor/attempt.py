@@ -56,6 +56,14 @@ def free_port(count):
             return first
 
 
+# of what ranks have said and done at the end (`outcome`): bytes in all, as JSON; characters of a text; ranks of which
+# two lines are kept. A line of NCCL names its operation behind up to 210 characters
+MOST_WORDS, LONGEST, FIRST = 128 << 10, 240, 32
+SHORTER = 160  # characters of a text, without the time and place in a log before it, if that is too much
+LOGGED = re.compile(r"\[E[^]]*\] ?")
+MOST_EVENT = 96 << 10  # bytes of an event in the log, whose readers skip longer frames than 144 KiB (record/frames.rs)
+
+
 class Position:
     """Where a launcher or a rank is started: on which of the nodes (`places`, in rank order), and as which rank there.
     `node` is the launcher's node; `port`: the one at which ranks find one another, if hvdctl has not chosen it.
@@ -307,6 +315,33 @@ class Launcher:
         self.lines.end()
 
 
+def size(value):
+    return len(json.dumps(value))
+
+
+def words_of_ranks(gave_up, quiet):
+    """The lines with which ranks gave up, and what ranks did when they were asked to end, within limits: two lines of
+    the ranks that gave up first, and one of each other. Nothing at all if that is too much: a rank that is left out
+    would count as one that went on, and that the others waited for."""
+    lines = {}
+    for line in sorted(gave_up, key=lambda line: line["time"]):
+        lines.setdefault(line["rank"], []).append(line["text"])
+    quiet = [{"rank": one["rank"], "seconds": one["seconds"], "does": one["does"][:SHORTER]} for one in quiet]
+    for first, shortened in ((FIRST, lambda text: text[:LONGEST]),
+                             (0, lambda text: LOGGED.sub("", text, 1)[:SHORTER])):
+        kept = [{"rank": rank, "text": shortened(text)} for number, (rank, texts) in enumerate(lines.items())
+                for text in texts[:2 if number < first else 1]]
+        words = {"gave_up": kept, "quiet": quiet}
+        if size(words) <= MOST_WORDS:
+            return words
+    return {"gave_up": [], "quiet": []}
+
+
+def without_words(outcome, most=0):
+    """What the nodes reported, without what ranks have said and done if it is longer than this."""
+    return outcome if size(outcome) <= most else dict(outcome, gave_up=[], quiet=[])
+
+
 def outcome(report, places, node, since=0):
     """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node. Ranks that ended
     before `since` are left out: the launcher has replaced them."""
@@ -322,11 +357,10 @@ def outcome(report, places, node, since=0):
         "exits": all_of("exits"),
         "hung": all_of("hung"),
         "lost": all_of("lost"),
-        "gave_up": all_of("gave_up"),
-        "quiet": all_of("quiet"),
         "silent": [name for name in others if name not in report.ends],
         "silence": {name: words for name, words in dict(report.silent).items() if name in others
                     and name not in report.ends},
+        **words_of_ranks(all_of("gave_up"), all_of("quiet")),
     }
 
 

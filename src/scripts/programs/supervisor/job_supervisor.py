@@ -44,12 +44,13 @@ import relay  # noqa: E402
 import result  # noqa: E402
 import roster  # noqa: E402
 import workers  # noqa: E402
-from attempt import Attempt, Launcher, StartCheck, of_this_node, outcome  # noqa: E402
+from attempt import MOST_EVENT, Attempt, Launcher, StartCheck, of_this_node, outcome, without_words  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
 # seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
 LONGEST_PAUSE = 300
+WITH_WORDS = 5  # failed attempts of which attempts.json has what the ranks have said
 
 
 def pause_before(number, first):
@@ -494,15 +495,17 @@ class JobSupervisor:
     def record_attempt(self, outcome, pause):
         """Records an attempt that failed."""
         self.attempt.is_recorded = True
-        self.attempts.append(dict(outcome, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))
+        # readers of the list of jobs skip a file that is too large (job/list.sh)
+        recorded = outcome if len(self.attempts) < WITH_WORDS else without_words(outcome)
+        self.attempts.append(dict(recorded, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))
         try:
             files.write_json("attempts.json", self.attempts)
         except OSError:
             pass  # a full disk is no reason to give up
         shares = [{"node": place["node"], "ranks": place["ranks"]} for place in self.roster.assigned]
         number = len(self.attempts) + 1
-        self.note({"failed": outcome, "shares": shares, "attempt": number, "attempts": self.launch["restarts"] + 1,
-                   "pause": pause})
+        self.note({"failed": without_words(outcome, MOST_EVENT), "shares": shares, "attempt": number,
+                   "attempts": self.launch["restarts"] + 1, "pause": pause})
 
     def clean(self):
         """Removes what was kept for another attempt, on all nodes."""

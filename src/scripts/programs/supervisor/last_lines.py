@@ -3,6 +3,7 @@ connection to one: then another rank is the cause. launcher.json has the texts b
 (text/collectives.rs), which also reads them (diagnosis/missing.rs)."""
 import collections
 import re
+import signal
 
 KEPT = 200  # lines; NCCL's watchdog and what catches its error write some dozens after the reason
 LONGEST = 400  # bytes of a line
@@ -10,8 +11,21 @@ MOST = 4  # lines that are reported
 RANK = re.compile(rb"\[rank\d+\]: ?")  # which PyTorch puts before the lines of an error
 # the line with which Python ends a program. A program that was started may have written the reason itself
 ERROR = re.compile(rb"(?!\S*(?:CalledProcess|ChildFailed)Error)[A-Za-z_][\w.]*(?:Error|Exception|Timeout)(?::|$)")
+MESSAGE = 8  # lines after it that may belong to its message
 # what Python writes between an error and one that followed from it
 CHAINED = (b"The above exception was the direct cause", b"During handling of the above exception, another exception")
+# of PyTorch's log: a warning, such as one about a connection that is tried again, and an error that ends the program
+WARNING = re.compile(rb"\[[WI](?:\d{4})? ")
+FATAL = re.compile(rb"\[E[^]]* ProcessGroup|\s*what\(\):")
+TIMED_OUT = re.compile(rb"(?i)timed out|time-?out")
+# signals that end a program from outside, or for a fault of its own. NCCL's watchdog ends one with SIGABRT
+ENDED_BY = {signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGINT, signal.SIGHUP}
+
+
+def may_have_given_up(code, asked):
+    """Whether a rank with this exit code, as Popen has it (negative: a signal), may have ended because it gave up. A
+    shell around it ends with 128 + N for signal N."""
+    return bool(code) and not asked and (-code if code < 0 else code - 128) not in ENDED_BY
 
 
 class LastLines:
@@ -27,14 +41,17 @@ class LastLines:
 
     def gave_up(self):
         """The last lines that say why the rank gave up, each once, in their order; empty if another error ended it
-        after that."""
-        found, is_over = [], False
-        for line in reversed(self.lines):
-            is_over = is_over and not any(text in line for text in CHAINED)
+        after that. A lost connection counts only in the error that ended it: programs try again."""
+        found, of_message, is_chained = [], 0, False
+        for line in self.lines:
             text = RANK.sub(b"", line, 1) if line.startswith(b"[rank") else line
-            if any(known in line for known in self.texts):
-                if not is_over and text not in found:
-                    found.append(text)
-            elif ERROR.match(text):
-                is_over = True
-        return found[:MOST][::-1]
+            is_known = any(known in text for known in self.texts)
+            if ERROR.match(text):
+                if not is_known and not is_chained:
+                    found = []
+                of_message, is_chained = MESSAGE + 1, False
+            is_chained = is_chained or any(mark in text for mark in CHAINED)
+            if is_known and not WARNING.match(text) and (of_message or FATAL.match(text) or TIMED_OUT.search(text)):
+                found = [one for one in found if one != text] + [text]
+            of_message = max(of_message - 1, 0)
+        return found[-MOST:]

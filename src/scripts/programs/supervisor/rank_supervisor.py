@@ -641,7 +641,8 @@ class Supervisor:
             self.log.state(b"w", b"%d" % self.log.lost)
         if self.state.hung is not None:
             self.log.state(b"h", b"%d %d " % (self.log.rank, self.state.hung))
-        for line in self.last_lines.gave_up() if self.state.code else ():
+        is_possible = last_lines.may_have_given_up(self.state.code, self.state.asked)
+        for line in self.last_lines.gave_up() if is_possible else ():
             self.log.state(b"u", waiting.encoded(line.decode(errors="replace")))
         oom = is_out_of_memory(self.oom_kills, oom_kills(), self.state.code)
         self.log.state(b"x", describe_exit(self.state.code, self.state.asked, oom), self.ended)
