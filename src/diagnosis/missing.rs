@@ -15,7 +15,7 @@ const TOLERANCE: f64 = 1.0;
 /// their next operation.
 const NOTICED: f64 = 10.0;
 
-/// What `waiting.py` says of a rank that waits for others.
+/// The description by `waiting.py` of a rank that waits for others.
 const POLLING: &str = "polling, as a rank that waits for others";
 
 /// System calls in which a rank waits for others, too, unless it waits for something else.
