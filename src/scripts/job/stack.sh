@@ -26,7 +26,7 @@ if open_regular states; then
   done <&5
 fi
 # one at a time, where the file system has locks
-if command -v flock >/dev/null && exec 9<"$jobs_dir"; then flock -w 10 9 2>/dev/null || :; fi
+if command -v flock >/dev/null && exec 9<.; then flock -w 10 9 2>/dev/null || :; fi
 printf '%s' "$request" | put stack.wanted || exit
 # shellcheck disable=SC2086 # numbers
 answered=' ' left=$limit count=$(set -- $waited && echo $#)
