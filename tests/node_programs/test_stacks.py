@@ -275,6 +275,15 @@ class Readings(unittest.TestCase):
         self.assertEqual([found["number"] for found in self.frames()], ["a1"])
         self.assertEqual(files.load("stack.3")["number"], "a1")
 
+    def test_variables_are_never_in_the_log(self):
+        self.dumping()
+        one = self.stacks()
+        self.want(locals=True)
+        one.follow(self.program.pid, 0)
+        one.read_before_end(self.program.pid, 60)
+        self.assertEqual(self.frames(), [])
+        self.assertIn("locals", files.load("stack.3")["processes"][0]["threads"][0]["frames"][0])
+
     def test_a_rank_whose_children_come_and_go_is_read(self):
         one = self.stacks()
         with mock.patch("activity.whole_family", side_effect=FileNotFoundError):

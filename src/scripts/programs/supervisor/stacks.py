@@ -98,8 +98,8 @@ def reason(text):
     """What py-spy says of a failure, in one line."""
     lines = [line.strip() for line in text.decode(errors="replace").split("Stack backtrace")[0].splitlines()]
     lines = [line for line in lines if line and line != "Caused by:"]
-    return short(": ".join(dict.fromkeys([line.split("Error: ")[-1] for line in lines[:1]] + lines[-1:])
-                           ) if len(lines) > 1 else "".join(lines[:1]).split("Error: ")[-1])
+    first = [line.split("Error: ")[-1] for line in lines[:1]]
+    return short(": ".join(first + lines[1:][-1:]))
 
 
 class Reading(threading.Thread):
@@ -223,8 +223,8 @@ class Stacks:
             self.begin(pid, quiet, request)
 
     def begin(self, pid, quiet, request=OWN, limit=LONG, again=AGAIN):
-        """Begins a reading, unless one goes on or, if no operator waits for it, one was recorded less than `again` seconds
-        ago."""
+        """Begins a reading, unless one goes on or, if no operator waits for it, one was recorded less than `again`
+        seconds ago."""
         is_soon = self.recorded is not None and time.monotonic() - self.recorded < again
         if self.reading or not request["number"] and is_soon:
             return
@@ -241,8 +241,8 @@ class Stacks:
         self.finish(0)
         request = self.wanted()
         if quiet >= QUIET or request and request["failed"]:
-            if self.reading:
-                # a person has just asked
+            if self.reading and not self.reading.request["locals"]:
+                # an operator has just asked; variables are not for the log
                 self.reading.request = dict(self.reading.request, failed=True)
             self.begin(pid, quiet, limit=SHORT, again=AGAIN_AT_END)
             self.finish(DELAY)
