@@ -13,6 +13,9 @@ const SHORTEST: f64 = 1.0;
 /// Seconds for which reports are collected at most.
 const LONGEST: f64 = 60.0;
 
+/// Seconds without progress from which a rank counts as one that waits, as in `stacks.py`.
+const LEAST_QUIET: u64 = 5;
+
 /// The most ranks whose stacks are kept.
 const MOST_STACKS: usize = 4096;
 
@@ -32,6 +35,8 @@ pub struct Waits {
     resumed: BTreeMap<u32, (IdleRank, u64)>,
     /// The ranks whose stacks were read since the last report, with the times of these.
     stacks: BTreeMap<u32, (f64, RankStack)>,
+    /// Set if a rank gave up waiting for others.
+    has_given_up: bool,
     due: Option<f64>,
 }
 
@@ -47,6 +52,7 @@ impl Waits {
                 self.stacks.insert(rank, (time, stack));
                 self.set_due(time + SHORTEST, now);
             }
+            FrameKind::GaveUp(_) => self.has_given_up = true,
             FrameKind::Waits { seconds, does } => {
                 let since = time - *seconds as f64;
                 let idle = IdleRank { rank, node: node.to_owned(), since, does: does.clone() };
@@ -103,7 +109,13 @@ impl Waits {
         if let Some(newest) = stacks.values().map(|(time, _)| *time).max_by(f64::total_cmp) {
             let together = stacks.into_values().filter(|(time, _)| newest - time <= LONGEST);
             let ranks: Vec<RankStack> = together.map(|(_, stack)| stack).collect();
-            let job = job.filter(|_| !ranks.iter().any(|rank| rank.ending));
+            let is_end = ranks.iter().any(|rank| rank.ending);
+            let job = job.filter(|_| !is_end);
+            // of a failure that has nothing to do with waiting, its own message says enough
+            let is_wait = self.has_given_up || ranks.iter().any(|rank| rank.quiet >= LEAST_QUIET);
+            if is_end && !is_wait {
+                return events;
+            }
             events.push(Event::Stacks { groups: stack::groups(ranks), job: job.map(str::to_owned) });
         }
         events
@@ -188,6 +200,47 @@ mod tests {
         let [Event::Idle { ranks, job: None, .. }] = &events[..] else { panic!("{events:?}") };
         let idle = IdleRank { rank: 1, node: "node1".into(), since: START + 200.0, does: "sleeping".into() };
         assert_eq!(ranks[..], [idle]);
+    }
+
+    /// The place of a rank that has been without progress for so many seconds.
+    fn place(quiet: u64, ending: bool) -> FrameKind {
+        let text =
+            format!("{{\"rank\": 0, \"quiet\": {quiet}, \"ending\": {ending}, \"left_out\": 0, \"processes\": []}}");
+        FrameKind::Stack(Box::new(RankStack::read("", &text).unwrap()))
+    }
+
+    /// The ranks whose places are reported, and the job if it goes on.
+    fn places(waits: &mut Waits) -> Vec<(Vec<u32>, Option<String>)> {
+        let places = |event| match event {
+            Event::Stacks { groups, job } => {
+                let mut ranks: Vec<u32> = groups.iter().flat_map(|group| group.numbers()).collect();
+                ranks.sort_unstable();
+                (ranks, job)
+            }
+            other => panic!("{other:?}"),
+        };
+        waits.take(Some("j1"), START + 900.0).into_iter().map(places).collect()
+    }
+
+    #[test]
+    fn places_are_reported_while_ranks_are_there_and_at_an_end_that_has_to_do_with_waiting() {
+        let after = |frames: Vec<(u32, f64, FrameKind)>| {
+            let mut waits = Waits::default();
+            frames.into_iter().for_each(|(rank, at, kind)| record(&mut waits, rank, at, kind));
+            places(&mut waits)
+        };
+        let exited = || FrameKind::Exited { code: 143, signal: None, asked: true, oom: false };
+        let running = |ranks: &[u32]| vec![(ranks.to_vec(), Some("j1".to_owned()))];
+        assert_eq!(after(vec![(0, 1.0, place(30, false)), (1, 2.0, place(0, false))]), running(&[0, 1]));
+        // readings of other hours are of other waits
+        assert_eq!(after(vec![(0, 1.0, place(30, false)), (1, 800.0, place(9, false))]), running(&[1]));
+        for gone in [FrameKind::Resumed(9), FrameKind::Started, exited()] {
+            assert_eq!(after(vec![(0, 1.0, place(30, false)), (0, 2.0, gone)]), []);
+        }
+        let ended = |quiet| vec![(0, 1.0, place(quiet, true)), (0, 2.0, exited())];
+        assert_eq!((after(ended(9)), after(ended(1))), (vec![(vec![0], None)], Vec::new()));
+        let gave_up = FrameKind::GaveUp("Timed out waiting 15000ms".into());
+        assert_eq!(after([vec![(1, 0.5, gave_up)], ended(1)].concat()), [(vec![0], None)]);
     }
 
     #[test]

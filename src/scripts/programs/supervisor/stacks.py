@@ -4,7 +4,7 @@ cannot read. The supervisor starts the rank, so it may read it where other proce
 is wrong: it makes no progress, or its end is requested because another rank has failed.
 
 `hvdctl stack` asks with the file `stack.wanted` in the job's directory (job/stack.sh).
-The answer is the file `stack.RANK`. All other readings become frames of the log (record/stack.rs)."""
+The answer is the file `stack.RANK`. All other readings become frames of the log (model/stack.rs)."""
 import contextlib
 import json
 import os
