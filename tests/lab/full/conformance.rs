@@ -473,7 +473,7 @@ fn slots_are_allocated(cluster: &Cluster, launcher: &[&str]) {
 }
 
 fn it_is_shown_where_ranks_are(cluster: &Cluster, launcher: &[&str]) {
-    let mut job = cluster.start_waiting(launcher);
+    let job = cluster.start_waiting(launcher);
     // the real one is fetched over the network
     let py_spy = cluster.dir.path().join("py-spy");
     fs::write(&py_spy, "#!/bin/sh\necho 'Error: this is no Python' >&2\nexit 1\n").unwrap();
