@@ -209,7 +209,7 @@ fn elsewhere_there_are_lines_with_time_and_node() {
         String::from_utf8(done.stderr).unwrap()
     };
     let output = err(&["status"]);
-    let line = regex::Regex::new(r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\d (node00[12]: .*)$").unwrap();
+    let line = regex::Regex::new(r"^([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ (node00[12]: .*)$").unwrap();
     let (lines, errors): (Vec<&str>, Vec<&str>) = output.lines().partition(|text| line.is_match(text));
     let mut lines: Vec<&str> = lines.iter().map(|text| line.captures(text).unwrap().get(2).unwrap().as_str()).collect();
     lines.sort_unstable();
