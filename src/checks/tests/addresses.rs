@@ -29,7 +29,7 @@ fn the_port() {
         ));
     };
     Clinic::with(2, other).finds(&["error port gpu02: port 12345 is in use by the container their-worker"]);
-    // ranks beside the launcher need no worker
+    // ranks on the launcher's node need no worker
     let mut sick = Clinic::with(2, other);
     sick.nodes[1].worker = false;
     sick.finds(&[]);

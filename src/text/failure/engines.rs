@@ -1,4 +1,4 @@
-//! What container engines, their runtimes and registries print.
+//! The messages of container engines, their runtimes and registries.
 
 use super::{classify, is_from_sudo, sudo};
 

@@ -1,4 +1,4 @@
-//! What pip and uv print.
+//! The messages of pip and uv.
 
 use super::classify;
 

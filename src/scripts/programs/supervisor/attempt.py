@@ -338,7 +338,7 @@ def words_of_ranks(gave_up, quiet):
 
 
 def without_words(outcome, most=0):
-    """What the nodes reported, without what ranks have said and done if it is longer than this."""
+    """The report of the nodes, without what ranks have said and done if it is longer than this."""
     return outcome if size(outcome) <= most else dict(outcome, gave_up=[], quiet=[])
 
 

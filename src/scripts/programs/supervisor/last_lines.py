@@ -23,8 +23,8 @@ ENDED_BY = {signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signa
 
 
 def may_have_given_up(code, asked):
-    """Whether a rank with this exit code, as Popen has it (negative: a signal), may have ended because it gave up. A
-    shell around it ends with 128 + N for signal N."""
+    """Returns whether a rank with this exit code, as Popen has it (negative: a signal), may have ended because it gave
+    up. A shell around it ends with 128 + N for signal N."""
     return bool(code) and not asked and (-code if code < 0 else code - 128) not in ENDED_BY
 
 

@@ -79,7 +79,7 @@ def kernel_stack(thread):
 
 
 def kernel_threads(pid):
-    """What the kernel shows of the threads of a process, the first one in front."""
+    """The threads of a process as the kernel shows them, the first one in front."""
     found = []
     with contextlib.suppress(OSError):
         tasks = sorted(map(int, os.listdir("/proc/%d/task" % pid)), key=lambda task: (task != pid, task))
@@ -95,7 +95,7 @@ def kernel_threads(pid):
 
 
 def reason(text):
-    """What py-spy says of a failure, in one line."""
+    """The reason of a failure in the words of py-spy, in one line."""
     lines = [line.strip() for line in text.decode(errors="replace").split("Stack backtrace")[0].splitlines()]
     lines = [line for line in lines if line and line != "Caused by:"]
     first = [line.split("Error: ")[-1] for line in lines[:1]]
@@ -195,7 +195,7 @@ class Stacks:
         self.seen = self.mark()  # a request from before the rank's start is not for it
 
     def mark(self):
-        """What identifies the file of the last request; None without one."""
+        """The identity of the file of the last request; None without one."""
         if self.is_shared and time.monotonic() >= self.due:
             self.due = time.monotonic() + LOOK
             with contextlib.suppress(OSError):

@@ -100,8 +100,8 @@ def of_blocked(thread):
 
 
 def describe(pid, does, family=None):
-    """What a program without progress does, in words. `does`: how `activity` classifies that; `family`: the processes
-    that are considered, all of the program's by default."""
+    """The activity of a program without progress, in words. `does`: how `activity` classifies that; `family`: the
+    processes that are considered, all of the program's by default."""
     if does == activity.WAITING:
         return "polling, as a rank that waits for others in a collective operation"
     try:
