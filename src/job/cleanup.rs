@@ -140,6 +140,12 @@ impl JobNodes<'_> {
         silent.inspect(|error| events.warn(error)).map(|error| error.node).collect()
     }
 
+    /// Returns the result that the job supervisor recorded; `None` if there is none or its node does not answer.
+    pub async fn recorded_result(&self) -> Option<JobResult> {
+        let text = result_text(self.cluster, self.id, &self.launcher, "").await.ok()?;
+        stored::read(&text).ok()
+    }
+
     /// Reads the result that the job supervisor recorded; if there is none, records `instead`.
     ///
     /// # Errors
@@ -165,11 +171,15 @@ pub async fn stored_result(
     launcher: &Member,
     instead: &JobResult,
 ) -> Result<String, NodeError> {
-    let transport = &launcher.transport;
-    let failed = |cause: String| NodeError::failed(transport.node(), "record the result of the job", cause);
-    let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id);
-    let script = script.with("result", &stored::write_checked("result.json", instead).map_err(failed)?);
-    let output = transport.script(&script, READ_RESULT).await?;
+    let failed = |cause| NodeError::failed(launcher.transport.node(), "record the result of the job", cause);
+    let instead = stored::write_checked("result.json", instead).map_err(failed)?;
+    result_text(cluster, id, launcher, &instead).await
+}
+
+/// Returns the stored result; if there is none, stores `instead` unless that is empty.
+async fn result_text(cluster: &Cluster, id: &str, launcher: &Member, instead: &str) -> Result<String, NodeError> {
+    let script = Script::new(RESULT).with("jobs_dir", &cluster.jobs_dir).with("id", id).with("result", instead);
+    let output = launcher.transport.script(&script, READ_RESULT).await?;
     Ok(String::from_utf8_lossy(&output).into_owned())
 }
 

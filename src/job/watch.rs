@@ -220,7 +220,14 @@ impl Watch<'_> {
             0 => self.engine.last_words(&self.container).await,
             _ => None,
         };
-        let silent = self.job.clean_up(self.events).await;
+        // a supervisor that has ended records nothing more
+        let recorded = async {
+            match end {
+                WatchEnd::Exited(_) => self.job.recorded_result().await,
+                _ => None,
+            }
+        };
+        let (silent, recorded) = tokio::join!(self.job.clean_up(self.events), recorded);
         follow.drain(&silent, &mut |node, skew, frame| self.take(node, skew, frame)).await;
         self.monitor.waits.take(None, now()).into_iter().for_each(|event| self.events.send(event));
         let ranks = self.placement.ranks();
@@ -241,7 +248,10 @@ impl Watch<'_> {
             silent: silent.clone(),
             ..unrecorded
         };
-        let result = self.job.result(&instead).await.map_err(|error| self.disconnected(error))?;
+        let result = match recorded {
+            Some(result) => result,
+            None => self.job.result(&instead).await.map_err(|error| self.disconnected(error))?,
+        };
         self.events.send(Event::Job { id: self.job.id.to_owned(), state: result.state() });
         if let Some(lost) = lost_output(&result.lost) {
             self.events.warn(Message::from(lost).hint(PRUNE));

@@ -105,10 +105,11 @@ pub async fn begin<P, T>(
 async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follow<'a>, Workspaces), Error> {
     let workspaces = prepare(plan, events, async |_, _| Ok(())).await?;
     let logs = logs(&plan.nodes(), plan.options.log_max);
-    let follow = Follow::start(logs, vec![0; plan.hosts.all().count()], events).await?;
-    let ranks = plan.placement.ranks();
-    events.phase(Phase::StartingRanks { ranks });
-    check_workspaces(plan, &workspaces, events).await?;
+    let following = Follow::start(logs, vec![0; plan.hosts.all().count()], events);
+    let (follow, checked) = tokio::join!(following, check_workspaces(plan, &workspaces, events));
+    let follow = follow?;
+    events.phase(Phase::StartingRanks { ranks: plan.placement.ranks() });
+    checked?;
     Ok((follow, workspaces))
 }
 

@@ -156,6 +156,15 @@ impl Uploads<'_> {
         upload_to_all(project, nodes, self.events, to_node).await
     }
 
+    /// Returns the place of the project on a node, which is new in every upload of a job that created it.
+    fn placed(&self, node: &str, place: Workspace) -> Workspace {
+        let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.is_new {
+            created.insert(node.to_owned());
+        }
+        Workspace { is_new: created.contains(node), ..place }
+    }
+
     /// Uploads the project to a node, and creates the job's directory there the `first` time.
     async fn to_node(
         &self,
@@ -166,35 +175,24 @@ impl Uploads<'_> {
         let Uploads { plan, events, .. } = self;
         let (cluster, transport) = (&plan.inventory.cluster, &observed.member.transport);
         let node_project = NodeProject { cluster, transport, name: &plan.program.name, job: &plan.id };
-        let compared = match project {
-            Some(project) => {
-                // a job whose record cannot be read may use any project, and one in the queue will
-                let uses = |record: &Result<Record, UnreadableRecord>| match record {
-                    Ok(record) => record.project.as_ref() == Some(&plan.program.name),
-                    Err(_) => true,
-                };
-                let others = open_jobs(&observed.open.jobs).filter(|(job, _)| observed.open.is_under_way(job));
-                let concurrent: Vec<&str> = others.filter(|(_, record)| uses(record)).map(|(job, _)| job).collect();
-                let comparing = node_project.compare(project, &concurrent, events);
-                let compared = events.step(observed.name(), Step::read("comparing the project"), comparing).await?;
-                Some((project, compared))
-            }
-            None => None,
-        };
-        let mut place = compared.as_ref().map(|(_, compared)| compared.workspace.clone());
-        if let Some(place) = &mut place {
-            let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
-            if place.is_new {
-                created.insert(observed.name().to_owned());
-            }
-            place.is_new = created.contains(observed.name());
-        }
+        let mut place = None;
         let uploading = async {
-            match compared {
+            let Some(project) = project else { return Ok(None) };
+            // a job whose record cannot be read may use any project, and one in the queue will
+            let uses = |record: &Result<Record, UnreadableRecord>| match record {
+                Ok(record) => record.project.as_ref() == Some(&plan.program.name),
+                Err(_) => true,
+            };
+            let others = open_jobs(&observed.open.jobs).filter(|(job, _)| observed.open.is_under_way(job));
+            let concurrent: Vec<&str> = others.filter(|(_, record)| uses(record)).map(|(job, _)| job).collect();
+            let comparing = node_project.compare(project, &concurrent, events);
+            let compared = events.step(observed.name(), Step::read("comparing the project"), comparing).await?;
+            let is_separate = compared.workspace.is_separate;
+            place = Some(self.placed(observed.name(), compared.workspace.clone()));
+            match role {
                 // nothing of this job is there, and another job's directory stays as it is
-                Some((_, compared)) if compared.workspace.is_separate && matches!(role, NodeRole::Project) => Ok(None),
-                Some((project, compared)) => node_project.upload(project, compared, events).await.map(Some),
-                None => Ok(None),
+                NodeRole::Project if is_separate => Ok(None),
+                _ => node_project.upload(project, compared, events).await.map(Some),
             }
         };
         let writing = async {

@@ -409,7 +409,8 @@ impl Transport {
         let run = async { self.start(run_as, argv).await?.finish(input).await };
         let run = async {
             let output = self.within(run, operation, limit).await?;
-            self.root_refusal(&output, operation).filter(|_| run_as == RunAs::Root).map_or(Ok(output), Err)
+            let refusal = if run_as == RunAs::Root { self.root_refusal(&output, operation) } else { None };
+            refusal.map_or(Ok(output), Err)
         };
         trace::operation(&self.node, "run", operation, run).await
     }

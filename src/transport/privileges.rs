@@ -121,7 +121,8 @@ impl Access {
     fn as_root(&self, argv: &[&str]) -> Invocation {
         let host = if let Engine::Direct(host) = &self.engine { host } else { "" };
         let (script, arguments) = match self.root {
-            RootMethod::Login => (AS_LOGIN, vec![]),
+            // nothing prints before the program, or refuses it
+            RootMethod::Login => return as_login(shell(AS_LOGIN, &[], argv)),
             RootMethod::Sudo => (BY_SUDO, vec![]),
             RootMethod::SudoWithPassword => (WITH_PASSWORD, vec![]),
             RootMethod::Container => {

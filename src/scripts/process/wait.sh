@@ -2,7 +2,9 @@
 # name or id).
 turn=0
 while find_process "$which" && is_running "$directory"; do
-  sleep 0.3
+  # it holds this lock until it ends, unless an earlier hvdctl has started it
+  flock -w 0.3 "$directory/lock" true 2>/dev/null
+  case $? in 0) sleep 0.05 ;; 1) ;; *) sleep 0.3 ;; esac
   turn=$((turn + 1))
   [ "$((turn % 30))" != 0 ] || echo running || exit
 done

@@ -159,7 +159,7 @@ impl Transport {
     /// Returns why a program did not run as root, if it was not the program that failed.
     pub(super) fn root_refusal(&self, output: &Output, operation: &str) -> Option<NodeError> {
         use Refusal::{NotAllowed, NotInstalled, PasswordRequired};
-        if output.code == 0 || output.is_from_root {
+        if output.code == 0 || output.is_from_root || self.access.root == RootMethod::Login {
             return None;
         }
         if let Channel::Ssh(connections) = &self.channel {

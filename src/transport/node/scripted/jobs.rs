@@ -295,10 +295,16 @@ impl NodeState {
     pub(super) fn job_result(&mut self, script: &str) -> String {
         let (job, result) = (variable(script, "id"), variable(script, "result"));
         if let Some(directory) = self.directories.get_mut(&job) {
+            if result.is_empty() {
+                return directory.files.get("result.json").cloned().unwrap_or_default();
+            }
             return directory.files.entry("result.json".into()).or_insert(result).clone();
         }
         let path = format!("./{job}/result.json:");
         if !self.jobs.contains(&path) {
+            if result.is_empty() {
+                return String::new();
+            }
             self.jobs.push_str(&format!("{path}{result}\n"));
         }
         let (_, result) = self.jobs.split_once(&path).expect("a result");
