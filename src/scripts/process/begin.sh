@@ -7,8 +7,8 @@ hvdctl_directory=$HVDCTL_PLACE
 # without variables that a shell does not let a file set
 (umask 077 && env -u UID -u EUID -u PPID -u SHELLOPTS -u BASHOPTS sh -c 'export -p' >"$hvdctl_directory/environment.new") &&
   mv "$hvdctl_directory/environment.new" "$hvdctl_directory/environment" || exit
-# what ranks run as `python3`, for the comparison of nodes (checks/python.rs)
-python3 -I -c '
+# what ranks run as `python3`, for the comparison of workers (checks/python.rs)
+grep -q '"hvdctl.role":"master"' "$hvdctl_directory/labels" || python3 -I -c '
 import json, os, sys
 path = sys.argv[1]
 before = os.stat(path)
