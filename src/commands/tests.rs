@@ -22,6 +22,7 @@ mod rotation;
 mod setup;
 mod signals;
 mod steps;
+mod trips;
 
 use super::documents::documented;
 use super::{Outcome, run_until_signalled};

@@ -30,7 +30,6 @@ const LIST: &str = process_script!("process/list.sh");
 const CHECK: &str = process_script!("process/active.sh", "process/check.sh");
 const CREATE: &str = process_script!("process/create.sh");
 const START: &str = process_script!("process/start.sh");
-const CREATE_AND_START: &str = process_script!("process/create.sh", "process/start.sh");
 const END: &str = process_script!("process/end.sh");
 const TERMINATE: &str = process_script!("process/terminate.sh");
 const WAIT: &str = process_script!("process/wait.sh");
@@ -91,33 +90,29 @@ impl LoginProcesses {
     }
 
     pub(super) async fn create(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
-        let id = new_id(spec);
-        self.run(&self.creation(CREATE, spec, &id), &format!("start {}", spec.name)).await?;
-        Ok(id)
-    }
-
-    /// Returns a script that creates a process.
-    fn creation(&self, source: &'static str, spec: &ContainerSpec, id: &str) -> Script {
+        let id = format!("{}@{}", spec.name, random::id());
         let labels = serde_json::to_string(&spec.labels()).expect("labels are strings");
-        self.script(source)
-            .with("new_id", id)
+        let script = self
+            .script(CREATE)
+            .with("new_id", &id)
             .with("labels", &labels)
             .with("workspace", spec.workspace.as_deref().unwrap_or_default())
             .with("environment", &environment(&spec.env))
             .with("activate", &activate(&spec.spec.activate))
             .with("command", &command(&spec.argv()))
             .with("main", MAIN)
-            .with("begin", BEGIN)
+            .with("begin", BEGIN);
+        self.run(&script, &format!("start {}", spec.name)).await?;
+        Ok(id)
     }
 
     pub(super) async fn create_and_start(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
-        let id = new_id(spec);
-        let script = self.creation(CREATE_AND_START, spec, &id).with("which", &id);
-        let started = self.run(&script, &format!("start {}", spec.name)).await;
+        let id = self.create(spec).await?;
+        let started = self.start(&id).await;
         if started.is_err() {
             let _ = self.end(&id, true).await;
         }
-        started.map(|_| id)
+        started.map(|()| id)
     }
 
     pub(super) async fn start(&self, which: &str) -> Result<(), NodeError> {
@@ -209,11 +204,6 @@ impl LoginProcesses {
             "the cluster has `runtime = \"process\"`, without containers and images",
         )
     }
-}
-
-/// Returns an id of a process that is to be created, `NAME@SALT`.
-fn new_id(spec: &ContainerSpec) -> String {
-    format!("{}@{}", spec.name, random::id())
 }
 
 /// Returns the name in an id, `NAME@SALT`.

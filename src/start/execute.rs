@@ -35,14 +35,30 @@ pub struct Launched<'a> {
 /// # Errors
 /// When the job could not be started; then nothing of it is left.
 pub async fn launch<'a>(plan: &JobPlan, session: &Session, events: &'a Events) -> Result<Launched<'a>, Error> {
-    let launch = async |(follow, workspaces)| {
+    let launch = async |workspaces| {
+        let engine = &plan.hosts.launcher.observed.runtime.engine;
+        let spec = launcher_container(plan, &workspaces);
         // the engine completes a request whose sender has gone, perhaps after the cleanup
-        let container = start_launcher(plan, &workspaces).await?;
-        session.cancellation.check()?;
-        Ok(Launched { follow, container, workspaces })
+        let following = session.cancellation.run(follow(plan, &workspaces, events));
+        let (follow, container) = tokio::join!(following, engine.create(&spec));
+        let container = container?;
+        let started = async {
+            let follow = follow?;
+            engine.start(&spec.name).await?;
+            session.cancellation.check()?;
+            Ok(follow)
+        };
+        match started.await {
+            Ok(follow) => Ok(Launched { follow, container, workspaces }),
+            Err(error) => {
+                let _ = engine.remove(&container).await;
+                Err(error)
+            }
+        }
     };
     let abandon = async |error: &Error| abandon(&plan.nodes(), error, plan.never_launched(error), events).await;
-    let launched = begin(&plan.id, (session, events), prepare_launch(plan, events), launch, abandon).await?;
+    let prepare = prepare(plan, events, async |_, _| Ok(()));
+    let launched = begin(&plan.id, (session, events), prepare, launch, abandon).await?;
     session.locks.release().await;
     Ok(launched)
 }
@@ -101,27 +117,30 @@ pub async fn begin<P, T>(
     launched
 }
 
-/// Prepares the nodes, and starts the followers of the logs, which begin before the launcher.
-async fn prepare_launch<'a>(plan: &JobPlan, events: &'a Events) -> Result<(Follow<'a>, Workspaces), Error> {
-    let workspaces = prepare(plan, events, async |_, _| Ok(())).await?;
+/// Starts the followers of the logs, which begin before the launcher, and checks the workers once more.
+async fn follow<'a>(plan: &JobPlan, workspaces: &Workspaces, events: &'a Events) -> Result<Follow<'a>, Error> {
+    let ranks = plan.placement.ranks();
+    events.phase(Phase::StartingRanks { ranks });
     let logs = logs(&plan.nodes(), plan.options.log_max);
     let following = Follow::start(logs, vec![0; plan.hosts.all().count()], events);
-    let (follow, checked) = tokio::join!(following, check_workspaces(plan, &workspaces, events));
-    let follow = follow?;
-    events.phase(Phase::StartingRanks { ranks: plan.placement.ranks() });
-    checked?;
-    Ok((follow, workspaces))
+    let (follow, checked) = tokio::join!(following, check_workspaces(plan, workspaces, events));
+    checked.and(follow)
 }
 
-/// Starts the launcher's container and returns its id.
+/// Returns the launcher's container.
+fn launcher_container(plan: &JobPlan, workspaces: &Workspaces) -> ContainerSpec {
+    let workspace = workspaces.get(plan.hosts.launcher.observed.name()).map(|place| place.directory.clone());
+    ContainerSpec { workspace, ..plan.container.clone() }
+}
+
+/// Starts the launcher's container.
 ///
 /// # Errors
 /// As the engine reports it.
-pub async fn start_launcher(plan: &JobPlan, workspaces: &Workspaces) -> Result<String, Error> {
-    let launcher = &plan.hosts.launcher.observed;
-    let workspace = workspaces.get(launcher.name()).map(|place| place.directory.clone());
-    let container = ContainerSpec { workspace, ..plan.container.clone() };
-    Ok(launcher.runtime.engine.create_and_start(&container).await?)
+pub async fn start_launcher(plan: &JobPlan, workspaces: &Workspaces) -> Result<(), Error> {
+    let engine = &plan.hosts.launcher.observed.runtime.engine;
+    engine.create_and_start(&launcher_container(plan, workspaces)).await?;
+    Ok(())
 }
 
 /// Cleans up after a job that could not be started, and records its `result`. Where another job has its id nothing is

@@ -22,4 +22,3 @@ if [ -e "$there" ] || ! mv -T -n "$new" "$there" || [ -e "$new" ]; then
   echo "there is a ${new_id%@*} already" >&2
   exit 1
 fi
-set +e

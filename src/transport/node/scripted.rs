@@ -222,6 +222,17 @@ impl Nodes {
         later.map(|call| format!("{}: {}", call.node, call.name)).collect()
     }
 
+    /// The calls that have arrived since this moment, those together that did so at the same time: none of them needed
+    /// the answer to another one.
+    pub fn trips_since(&self, moment: Instant) -> Vec<Vec<String>> {
+        let inner = self.inner();
+        let mut trips: BTreeMap<Instant, Vec<String>> = BTreeMap::new();
+        for call in inner.calls.iter().filter(|call| call.at >= moment) {
+            trips.entry(call.at).or_default().push(format!("{}: {}", call.node, call.name));
+        }
+        trips.into_values().collect()
+    }
+
     /// The nodes' names.
     pub fn names(&self) -> Vec<String> {
         self.inner().states.keys().cloned().collect()
