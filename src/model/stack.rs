@@ -104,6 +104,10 @@ pub struct StackProcess {
     /// The reason why its stacks could not be read; null if they could.
     #[serde(default, deserialize_with = "maybe_line")]
     pub failure: Option<String>,
+    /// The path at which PyTorch's flight recorder writes its last operations, for which it was asked; empty if that is
+    /// not known. Left out if the process has no pipe for that.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_line")]
+    pub dump: Option<String>,
 }
 
 /// A rank's processes.
@@ -427,6 +431,7 @@ mod tests {
             does: Some(does.into()),
             threads: vec![thread],
             failure: None,
+            dump: None,
         };
         let node = format!("node{}", rank / 2 + 1);
         RankStack { rank, node, quiet, ending: false, processes: vec![process], left_out: 0, failure: None }
@@ -494,6 +499,7 @@ mod tests {
             does: Some("waiting in wait4 for a child process".into()),
             threads: Vec::new(),
             failure: Some("Failed to find python version from target process".into()),
+            dump: None,
         };
         found.processes.insert(0, shell.clone());
         assert_eq!(found.main().unwrap().pid, 100);

@@ -2,6 +2,7 @@
 
 use super::draw::{DrawOptions, draw, last_first};
 use super::screen::{Screen, TypedKey};
+use super::stacks::{PageKey, StackPage};
 use super::view::View;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::fleet::Fleet;
@@ -82,11 +83,15 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
         Display::Events => (None, false),
     };
     let (mut first, mut is_changed, mut drawn, mut state) = (0, true, Instant::now() - REFRESH, None);
+    let mut page: Option<StackPage<'_>> = None;
     loop {
         is_changed |= pass_on(&messages, &mut view, screen.is_none().then_some(events));
         if let Some(screen) = screen.as_mut().filter(|_| drawn.elapsed() >= if is_changed { REST } else { REFRESH }) {
             first = first.min(last_first(&view, screen.height()));
-            screen.draw(|frame| draw(frame, &view, now(), DrawOptions { has_colours, first }))?;
+            screen.draw(|frame| match &mut page {
+                Some(page) => page.draw(frame),
+                None => draw(frame, &view, now(), DrawOptions { has_colours, first }),
+            })?;
             (drawn, is_changed) = (Instant::now(), false);
         }
         let due = drawn + if is_changed { REST } else { REFRESH };
@@ -98,13 +103,23 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
         };
         tokio::select! {
             key = typed(screen.as_mut()) => match key {
-                Some(TypedKey::Quit) | None => return Ok(state),
                 Some(key) => {
-                    let page = screen.as_ref().map_or(1, |screen| usize::from(screen.height()) / 2);
-                    first = key.scroll(first, page);
+                    let height = screen.as_ref().map_or(2, Screen::height);
+                    match page.as_mut().map(|page| page.typed(key, height)) {
+                        Some(PageKey::Stays) => {}
+                        Some(PageKey::Back) => page = None,
+                        Some(PageKey::Quit) => return Ok(state),
+                        None => match key {
+                            TypedKey::Quit | TypedKey::Interrupt => return Ok(state),
+                            TypedKey::Stacks => page = Some(StackPage::of_job(list, job, state.is_some(), &own_events)),
+                            _ => first = key.scroll(first, usize::from(height) / 2),
+                        },
+                    }
                     (is_changed, drawn) = (true, Instant::now() - REST);
                 }
+                None => return Ok(state),
             },
+            () = read(page.as_mut()) => (is_changed, drawn) = (true, Instant::now() - REST),
             end = &mut ended, if state.is_none() && is_reached => {
                 if let Err(error) = end {
                     // the job may go on
@@ -130,6 +145,14 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
 async fn typed(screen: Option<&mut Screen>) -> Option<TypedKey> {
     match screen {
         Some(screen) => screen.keys.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for what a page reads, without one for ever.
+async fn read(page: Option<&mut StackPage<'_>>) {
+    match page {
+        Some(page) => page.read().await,
         None => std::future::pending().await,
     }
 }

@@ -13,6 +13,7 @@ from processes import fields  # noqa: E402
 
 LONGEST = 300  # bytes of a description; paths are part of it
 STOPPED = {b"T": "stopped by a signal (SIGSTOP)", b"t": "stopped by a debugger"}
+FOR_A_CHILD = "for a child process"
 # system calls in which programs wait, by their numbers (x86_64, aarch64), with what they wait for; %s: what the first
 # argument, a file descriptor, stands for
 CALLS = {
@@ -30,7 +31,7 @@ CALLS = {
     "accept": (43, 202, "for a connection"), "accept4": (288, 242, "for a connection"),
     "connect": (42, 203, "for a connection"),
     "flock": (73, 32, "for a lock on %s"), "fcntl": (72, 25, "for a lock on %s"), "ioctl": (16, 29, "for %s"),
-    "wait4": (61, 260, "for a child process"), "waitid": (247, 95, "for a child process"),
+    "wait4": (61, 260, FOR_A_CHILD), "waitid": (247, 95, FOR_A_CHILD),
     "pause": (34, None, "for a signal"), "rt_sigsuspend": (130, 133, "for a signal"),
     "rt_sigtimedwait": (128, 137, "for a signal"),
     "semop": (65, 193, "for a semaphore"), "semtimedop": (220, 192, "for a semaphore"),
