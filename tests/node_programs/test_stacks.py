@@ -294,6 +294,40 @@ class Readings(unittest.TestCase):
             again.read_before_end(self.program.pid, 60)
         self.assertEqual(len(self.frames()), 2, "once")
 
+    def test_where_a_rank_is_is_noted_in_short(self):
+        self.dumping()
+        noted = []
+        one = stacks.Stacks(self.log, self.tools, processes.Children().start, noted.append)
+        one.begin(self.program.pid, 30)
+        one.finish(5)
+        place, = map(json.loads, noted)
+        process, = place["processes"]
+        self.assertEqual((place["rank"], place["quiet"], place["ending"], process["does"]),
+                         (3, 30, False, "sleeping in clock_nanosleep"))
+        self.assertEqual(process["threads"], [{"name": "MainThread", "active": False, "frames": [
+            {"name": "stuck", "file": "/p/t.py", "line": 6}]}])
+        # at its end the same reading is the result's, as it is new
+        one.read_before_end(self.program.pid, 31)
+        recorded, = reap.states()["places"]
+        self.assertEqual((recorded["rank"], json.loads(recorded["text"])), (3, dict(place, ending=True)))
+        self.assertEqual(len(noted), 1)
+
+    def test_the_process_that_shows_where_a_rank_is_is_noted(self):
+        def process(command, frames, **more):
+            return dict({"pid": 7, "command": command, "does": "sleeping",
+                         "threads": [{"name": "t", "active": False, "frames": frames}]}, **more)
+        long = [{"name": "f" * 150, "file": "/p/" + "g" * 150, "line": line, "locals": [{"name": "a", "value": "4"}]}
+                for line in range(90)]
+        shell = process("sh", [], does="waiting in wait4 for a child process", failure="no Python")
+        result = {"rank": 3, "quiet": 30, "ending": True, "processes": [shell, process("python3", long)]}
+        text = stacks.place(result)
+        self.assertLessEqual(len(text), reap.MOST_PLACE)
+        noted, = json.loads(text)["processes"]
+        self.assertEqual((noted["does"], noted["threads"][0]["frames"][0]["line"]), ("sleeping", 0))
+        self.assertNotIn(b"locals", text)
+        self.assertIsNone(stacks.place(dict(result, processes=[])))
+        self.assertIn(b"for a child", stacks.place(dict(result, processes=[shell])))
+
     def test_an_end_is_delayed_by_little(self):
         self.py_spy("exec sleep 100")
         one = self.stacks()
@@ -333,10 +367,10 @@ class Readings(unittest.TestCase):
             self.assertIn(stacks.frame({"name": "f", "filename": "a", "line": line}, False)["line"], (0, (1 << 31) - 1))
 
     def test_what_was_asked_and_answered_goes_with_the_job(self):
-        for name in ("stack.wanted", "stack.3", "py-spy", "log"):
+        for name in ("stack.wanted", "stack.3", "place.3", "py-spy", "log"):
             files.write(name, "x")
         reap.forget(False)
-        self.assertEqual([name for name in ("stack.wanted", "stack.3", "py-spy", "log")
+        self.assertEqual([name for name in ("stack.wanted", "stack.3", "place.3", "py-spy", "log")
                           if os.path.exists(os.path.join(JOB, name))], ["log"])
 
 

@@ -223,15 +223,33 @@ def encoded(result):
     return text.encode()
 
 
+def place(result):
+    """Where the rank is, as a short JSON text of the same form: the process that shows it (as `main` of model/stack.rs)
+    with its innermost frames; None if that is not known."""
+    for process in sorted(result["processes"], key=lambda one: (
+            "failure" in one, waiting.FOR_A_CHILD in (one.get("does") or "")))[:1]:
+        thread = (process.get("threads") or [{"name": "", "active": False, "frames": []}])[0]
+        innermost = [dict(frame) for frame in thread["frames"]]
+        for frame in innermost:
+            frame.pop("locals", None)
+        for most in (30, 20, 12, 6, 2, 0):
+            short_one = dict(process, command="", pid=0, threads=[dict(thread, frames=innermost[:most])])
+            text = json.dumps(dict({name: result[name] for name in ("rank", "quiet", "ending")}, left_out=0,
+                                   processes=[short_one])).encode()
+            if len(text) <= reap.MOST_PLACE:
+                return text
+    return None
+
+
 class Stacks:
     """The readings of one rank, one at a time. `path`: the rank's PATH; `start`: starts a child, as
-    `subprocess.Popen`."""
+    `subprocess.Popen`; `note_place`: is given where the rank is."""
 
     OWN = {"number": "", "locals": False, "native": False, "failed": True}  # a request of the supervisor itself
 
-    def __init__(self, log, path, start):
-        self.log, self.path, self.start = log, path, start
-        self.reading, self.quiet = None, 0
+    def __init__(self, log, path, start, note_place=lambda text: None):
+        self.log, self.path, self.start, self.note_place = log, path, start, note_place
+        self.reading, self.quiet, self.last = None, 0, None  # last: the result that was recorded
         self.recorded = None  # when a frame was written
         self.is_ending = False  # whether it was read before its end, or need not be
         # other nodes of Slurm's write the request; a network file system may remember that it was missing
@@ -268,14 +286,17 @@ class Stacks:
 
     def begin(self, pid, quiet, request=OWN, limit=LONG, again=AGAIN):
         """Begins a reading, unless one goes on or, if no operator waits for it, one was recorded less than `again`
-        seconds ago."""
+        seconds ago. Returns whether one goes on."""
         is_soon = self.recorded is not None and time.monotonic() - self.recorded < again
-        if self.reading or not request["number"] and is_soon:
-            return
+        if self.reading:
+            return True
+        if not request["number"] and is_soon:
+            return False
         self.quiet = quiet
         gdb = debugger.find(self.path) if request["native"] else None
         self.reading = Reading(pid, py_spy(PROGRAMS, self.path), request, limit, self.start, gdb)
         self.reading.start()
+        return True
 
     def read_before_end(self, pid, quiet):
         """Reads a program that is about to be asked for its end, once, if others have failed or it makes no
@@ -289,7 +310,9 @@ class Stacks:
             if self.reading and not self.reading.request["locals"]:
                 # an operator has just asked; variables are not for the log
                 self.reading.request = dict(self.reading.request, failed=True)
-            self.begin(pid, quiet, limit=SHORT, again=AGAIN_AT_END)
+            is_soon = not self.begin(pid, quiet, limit=SHORT, again=AGAIN_AT_END)
+            if is_soon and self.last:
+                self.note(dict(self.last, ending=True))
             self.finish(DELAY)
 
     def finish(self, seconds):
@@ -308,5 +331,14 @@ class Stacks:
             with contextlib.suppress(OSError):
                 files.write("stack.%d" % self.log.rank, encoded(result).decode(), False)
         if request["failed"]:
-            self.recorded = time.monotonic()
+            self.recorded, self.last = time.monotonic(), result
             self.log.write(b"k", [encoded(result)])
+            self.note(result)
+
+    def note(self, result):
+        """Notes where the rank is, for the list of jobs: at its end for the result of the job."""
+        text = place(result)
+        if text and self.is_ending:
+            self.log.note(b"k", text, time.time())
+        elif text:
+            self.note_place(text)

@@ -126,12 +126,12 @@ def encoded(words):
 class Waiting:
     """A watch on whether a rank has been without progress for `limit` seconds (0: never). `log` gets the frames; the
     file `idle.RANK` in the job's directory exists while it waits, so that others see it (job/list.sh,
-    node/facts.sh)."""
+    node/facts.sh), and so does `place.RANK` when its stacks have been read (stacks.py)."""
 
     def __init__(self, log, limit):
         self.log, self.limit = log, limit
         self.since = None  # when the wait that was reported began
-        self.path = os.path.join(log.directory, "idle.%d" % log.rank)
+        self.paths = [os.path.join(log.directory, "%s.%d" % (name, log.rank)) for name in ("idle", "place")]
         self.forget()  # an earlier attempt's that was killed
 
     def note(self, seconds, describe_it):
@@ -141,7 +141,7 @@ class Waiting:
             self.since = time.monotonic() - seconds
             words = encoded(describe_it())
             self.log.state(b"q", b"%d %s" % (seconds, words))
-            self.record(b"%d %s\n" % (time.time() - seconds, words))
+            self.record(0, b"%d %s\n" % (time.time() - seconds, words))
             return True
         if self.since is not None and seconds < self.limit:
             self.log.state(b"g", b"%d" % max(time.monotonic() - seconds - self.since, 0))
@@ -149,13 +149,19 @@ class Waiting:
             self.forget()
         return False
 
-    def record(self, line):
+    def note_place(self, text):
+        """Notes where the rank is, if it waits."""
+        if self.since is not None:
+            self.record(1, text + b"\n")
+
+    def record(self, which, line):
         # a full disk keeps it out of the lists of jobs; the log has it
         with contextlib.suppress(OSError):
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            file = os.open(self.paths[which], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             os.write(file, line)
             os.close(file)
 
     def forget(self):
-        with contextlib.suppress(OSError):
-            os.unlink(self.path)
+        for path in self.paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
