@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The most bytes of the text of a rank's stacks that are read.
 const MOST: usize = 128 << 10;
 
-/// Parts of the paths of libraries, in contrast to the user's project.
-const LIBRARIES: [&str; 5] = ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "/lib64/python"];
+/// Parts of the paths of libraries, in contrast to the user's project; the last ones are those of glibc's source text.
+const LIBRARIES: [&str; 8] =
+    ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "/lib64/python", "/sysdeps/", "./nptl/", "./csu/"];
 
 /// Parts of the names of functions in which ranks wait for one another: those of PyTorch, Horovod, MPI, NCCL, Gloo, JAX
 /// and TensorFlow.
@@ -225,7 +226,8 @@ impl RankStack {
         let (name, place) = match own {
             Some(0) => (&frames[0].name, frames[0].place()),
             Some(at) => (&called(at).unwrap_or(&frames[at - 1]).name, frames[at].place()),
-            None => frames.first().map(|frame| (&frame.name, frame.place()))?,
+            // a program without debugging information
+            None => called(frames.len()).or(frames.first()).map(|frame| (&frame.name, frame.place()))?,
         };
         Some((format!("{name} ({place})"), is_collective))
     }
@@ -464,6 +466,21 @@ mod tests {
             "rank 2 on node2 is in load (data.py:31), sleeping in clock_nanosleep since 14 s"
         );
         assert_eq!(sentence(&[], None), None);
+    }
+
+    #[test]
+    fn programs_that_are_not_python_are_named_by_their_own_code_or_what_they_wait_in() {
+        let sleeps = frame("__GI___clock_nanosleep", "../sysdeps/unix/sysv/linux/clock_nanosleep.c", 48);
+        let futex = frame("__futex_abstimed_wait", "./nptl/futex-internal.c", 87);
+        let of = |frames: Vec<StackFrame>| sentence(&groups([rank(0, 0, "sleeping", frames)]), None).unwrap();
+        let with_lines = vec![sleeps, futex, frame("load", "src/data.cc", 31), frame("main", "src/main.cc", 7)];
+        assert_eq!(of(with_lines), "rank 0 on node1 is in __futex_abstimed_wait (data.cc:31), sleeping");
+        let without = vec![
+            frame("poll", "/lib/x86_64-linux-gnu/libc.so.6", 0),
+            frame("PMPI_Allreduce", "/usr/lib/openmpi/libmpi.so.40", 0),
+            frame("main", "", 0),
+        ];
+        assert_eq!(of(without), "rank 0 on node1 waits in PMPI_Allreduce (openmpi/libmpi.so.40)");
     }
 
     #[test]

@@ -3,11 +3,16 @@
 use crate::launch::placement::Placement;
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_result::JobResult;
+use crate::model::job_state::JobState;
+use crate::model::root_cause::FailureKind;
 use crate::model::stack::{self, RankStack};
 use crate::text::visible::one_line;
 
 /// The most characters of the sentence.
 const MOST: usize = 400;
+
+/// Seconds without progress from which it matters where the ranks of a stopped job were.
+const STUCK: u64 = 60;
 
 /// Returns where the ranks of a running job are that make no progress; `None` if there are none, or the stack of one of
 /// them has not been read. `stored`: what the nodes have of that; `ranks`: the number of the job's ranks.
@@ -18,9 +23,18 @@ pub fn of_running(stored: Vec<RankStack>, idle: &[IdleRank], ranks: u32) -> Opti
     sentence(idle.iter().map(waiting).collect::<Option<Vec<_>>>()?, ranks)
 }
 
-/// Returns where the ranks of a job were when they were asked to end; `None` if that is not known, or has nothing to do
-/// with waiting.
+/// Returns where the ranks of a job were when they were asked to end, if it failed because ranks waited, or a user
+/// stopped it while they made no progress; `None` if that is not known.
 pub fn at_end(result: &JobResult, placement: &Placement) -> Option<String> {
+    use FailureKind::{Exited, GaveUp, Gone, Hung, Missing};
+    let has_waited = match result.root_cause(placement).map(|cause| cause.how) {
+        Some(Hung { .. } | Missing { .. } | GaveUp { .. }) => true,
+        Some(Exited { .. } | Gone { .. }) | None => false,
+    };
+    let is_stopped = result.state() == JobState::Stopped;
+    if !has_waited && !is_stopped {
+        return None;
+    }
     let node_of = |rank: u32| {
         let exit = result.exits.iter().find(|exit| exit.rank == rank).map(|exit| exit.node.as_str());
         exit.or_else(|| Some(placement.node_of(rank)?.0)).unwrap_or("?")
@@ -33,7 +47,8 @@ pub fn at_end(result: &JobResult, placement: &Placement) -> Option<String> {
             of_job.filter_map(|rank| Some(RankStack { rank: *rank, ..RankStack::read(node_of(*rank), &place.stack)? })),
         );
     }
-    sentence(stacks, result.ranks)
+    let is_stuck = has_waited || stacks.iter().any(|stack| stack.quiet >= STUCK);
+    is_stuck.then(|| sentence(stacks, result.ranks))?
 }
 
 fn sentence(stacks: Vec<RankStack>, ranks: u32) -> Option<String> {
@@ -44,7 +59,8 @@ fn sentence(stacks: Vec<RankStack>, ranks: u32) -> Option<String> {
 mod tests {
     use super::*;
     use crate::launch::placement::Share;
-    use crate::model::job_result::PlaceOfRanks;
+    use crate::model::job_result::{HungRank, PlaceOfRanks};
+    use crate::model::root_cause::Idle;
 
     /// The stack of a rank at a line of the program, as `stacks.py` stores it.
     fn stored(name: &str, line: u32) -> String {
@@ -91,7 +107,19 @@ mod tests {
         let places = vec![place(&[3], stored("load", 31)), place(&[0, 1, 2, 900], stored("all_reduce", 44))];
         let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
         let placement = Placement { shares: vec![share("a", 0), share("b", 2)] };
-        let result = JobResult { ranks: 4, places, ..JobResult::default() };
+        let hung = HungRank { rank: 3, seconds: 60, tensors: None, idle: Some(Idle::Blocked), time: 1.0 };
+        let failed = JobResult { ranks: 4, started: 4, launcher: Some(1), places, ..JobResult::default() };
+        assert_eq!(at_end(&failed, &placement), None, "that has nothing to do with waiting");
+        let stopped = |quiet: u64| {
+            let places = failed.places.iter().map(|place| PlaceOfRanks {
+                stack: place.stack.replace("\"quiet\": 31", &format!("\"quiet\": {quiet}")),
+                ..place.clone()
+            });
+            JobResult { stopped: true, launcher: None, places: places.collect(), ..failed.clone() }
+        };
+        assert_eq!(at_end(&stopped(59), &placement), None);
+        assert!(at_end(&stopped(60), &placement).is_some_and(|text| text.contains("since 60 s")));
+        let result = JobResult { hung: vec![hung], ..failed };
         assert_eq!(
             at_end(&result, &placement).as_deref(),
             Some(
@@ -99,7 +127,7 @@ mod tests {
                  clock_nanosleep since 31 s"
             )
         );
-        let forged = |stack: &str| JobResult { ranks: 4, places: vec![place(&[1], stack.into())], ..result.clone() };
+        let forged = |stack: &str| JobResult { places: vec![place(&[1], stack.into())], ..result.clone() };
         for text in ["", "{", "[]", &"[".repeat(10_000)] {
             assert_eq!(at_end(&forged(text), &placement), None, "{text:.20}");
         }

@@ -142,7 +142,7 @@ fn a_running_job_has_its_ranks_without_progress() {
     assert_eq!(places(&format!("{waits}./j1/place.1:{stack}\n")).as_deref(), Some("rank 1 on b is in: here"));
     assert_eq!(places(&format!("{waits}./j1/place.1:{{\n./j1/place.x:{stack}\n")), None);
     // of a node that shares the directory of the one that was asked; a rank can create others
-    let shared = format!("{none}./j1/nodes/c7/idle.1:1000 sleeping\n./j1/nodes/c7/place.1:{stack}\n");
+    let shared = format!("./j1/states:1\n./j1/nodes/c7/idle.1:1000 sleeping\n./j1/nodes/c7/place.1:{stack}\n");
     let forged = "./j1/nodes/\u{1b}[2J/idle.0:1 a\n./j1/nodes/c7/x/idle.0:1 a\n./j1/nodes/c7/result.json:{}\n";
     let job = &listed("lab", &[("login", &format!("{text}{shared}{forged}"))], &["j1"], 5000.0)[0];
     let idle: Vec<(u32, &str)> = job.idle.iter().map(|idle| (idle.rank, &*idle.node)).collect();
