@@ -151,8 +151,9 @@ def forget(again):
 
 def parse_states(lines, since=0):
     """How many ranks started, how they ended, which of them hang or were reported to, how much of their output a full
-    disk lost, which gave up waiting, which made no progress when they were asked to end, and where they were then, since
-    then, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or impossible."""
+    disk lost, which gave up waiting, which made no progress when they were asked to end, and where they were, since
+    then, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or
+    impossible."""
     found = {"started": 0, "exits": [], "hung": [], "lost": [], "gave_up": [], "quiet": [], "places": []}
 
     def add(name, **fields):

@@ -44,7 +44,8 @@ import relay  # noqa: E402
 import result  # noqa: E402
 import roster  # noqa: E402
 import workers  # noqa: E402
-from attempt import MOST_EVENT, Attempt, Launcher, StartCheck, of_this_node, outcome, without_places, without_words  # noqa: E402
+from attempt import (  # noqa: E402
+    MOST_EVENT, Attempt, Launcher, StartCheck, of_this_node, outcome, without_places, without_words)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less

@@ -1,9 +1,8 @@
 """Where the processes of a rank are: their stacks as py-spy reads them, and what the kernel shows of processes that it
 cannot read. The supervisor starts the rank, so it may read it where other processes of the login may not
 (/proc/sys/kernel/yama/ptrace_scope). A rank goes on while it is read, and is read only if a person asks or if something
-is wrong: it makes no progress, or its end is requested because another rank has failed. A person who asks also gets the
-dump of PyTorch's flight recorder (flight_recorder.py) and, with --native, what gdb shows of processes that py-spy cannot
-read (debugger.py).
+is wrong: it makes no progress, or its end is requested because another rank has failed. If a person asks, PyTorch's
+flight recorder is asked, too (flight_recorder.py), and with --native gdb reads what py-spy cannot (debugger.py).
 
 `hvdctl stack` asks with the file `stack.wanted` in the job's directory (job/stack.sh).
 The answer is the file `stack.RANK`. All other readings become frames of the log (model/stack.rs)."""
