@@ -59,8 +59,7 @@ fn sentence(stacks: Vec<RankStack>, ranks: u32) -> Option<String> {
 mod tests {
     use super::*;
     use crate::launch::placement::Share;
-    use crate::model::job_result::{HungRank, PlaceOfRanks};
-    use crate::model::root_cause::Idle;
+    use crate::model::job_result::{HungRank, PlaceOfRanks, RankExit};
 
     /// The stack of a rank at a line of the program, as `stacks.py` stores it.
     fn stored(name: &str, line: u32) -> String {
@@ -107,8 +106,18 @@ mod tests {
         let places = vec![place(&[3], stored("load", 31)), place(&[0, 1, 2, 900], stored("all_reduce", 44))];
         let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
         let placement = Placement { shares: vec![share("a", 0), share("b", 2)] };
-        let hung = HungRank { rank: 3, seconds: 60, tensors: None, idle: Some(Idle::Blocked), time: 1.0 };
-        let failed = JobResult { ranks: 4, started: 4, launcher: Some(1), places, ..JobResult::default() };
+        let hung = HungRank { rank: 3, seconds: 60, tensors: Some("allreduce.a".into()), idle: None, time: 1.0 };
+        let exit = |rank, node: &str, code, asked| RankExit {
+            rank,
+            node: node.into(),
+            code,
+            signal: None,
+            time: 2.0,
+            asked,
+            oom: false,
+        };
+        let exits = vec![exit(0, "a", 1, false), exit(3, "b", 143, true)];
+        let failed = JobResult { ranks: 4, started: 4, launcher: Some(1), exits, places, ..JobResult::default() };
         assert_eq!(at_end(&failed, &placement), None, "that has nothing to do with waiting");
         let stopped = |quiet: u64| {
             let places = failed.places.iter().map(|place| PlaceOfRanks {

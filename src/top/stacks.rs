@@ -19,11 +19,11 @@ const KEYS: &str = "up, down: scroll   any other key: back";
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// A text that is being read.
-type Reading<'a> = Pin<Box<dyn Future<Output = String> + 'a>>;
+type PageReading<'a> = Pin<Box<dyn Future<Output = String> + 'a>>;
 
 /// The page.
 pub struct StackPage<'a> {
-    reading: Option<Reading<'a>>,
+    reading: Option<PageReading<'a>>,
     text: String,
     first: usize,
 }

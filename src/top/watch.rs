@@ -102,23 +102,20 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
             sample.into_iter().filter(|_| !has_screen).for_each(|sample| events.send(Event::Usage(sample)));
         };
         tokio::select! {
-            key = typed(screen.as_mut()) => match key {
-                Some(key) => {
-                    let height = screen.as_ref().map_or(2, Screen::height);
-                    match page.as_mut().map(|page| page.typed(key, height)) {
-                        Some(PageKey::Stays) => {}
-                        Some(PageKey::Back) => page = None,
-                        Some(PageKey::Quit) => return Ok(state),
-                        None => match key {
-                            TypedKey::Quit | TypedKey::Interrupt => return Ok(state),
-                            TypedKey::Stacks => page = Some(StackPage::of_job(list, job, state.is_some(), &own_events)),
-                            _ => first = key.scroll(first, usize::from(height) / 2),
-                        },
-                    }
-                    (is_changed, drawn) = (true, Instant::now() - REST);
+            key = typed(screen.as_mut()) => {
+                let height = screen.as_ref().map_or(2, Screen::height);
+                match page.as_mut().map(|page| page.typed(key, height)) {
+                    Some(PageKey::Stays) => {}
+                    Some(PageKey::Back) => page = None,
+                    Some(PageKey::Quit) => return Ok(state),
+                    None => match key {
+                        TypedKey::Quit | TypedKey::Interrupt => return Ok(state),
+                        TypedKey::Stacks => page = Some(StackPage::of_job(list, job, state.is_some(), &own_events)),
+                        _ => first = key.scroll(first, usize::from(height) / 2),
+                    },
                 }
-                None => return Ok(state),
-            },
+                (is_changed, drawn) = (true, Instant::now() - REST);
+            }
             () = read(page.as_mut()) => (is_changed, drawn) = (true, Instant::now() - REST),
             end = &mut ended, if state.is_none() && is_reached => {
                 if let Err(error) = end {
@@ -141,10 +138,10 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
     }
 }
 
-/// Waits for a key, without a screen for ever. Returns `None` if the terminal is gone.
-async fn typed(screen: Option<&mut Screen>) -> Option<TypedKey> {
+/// Waits for a key, without a screen for ever. Ctrl-C stands for a terminal that is gone.
+async fn typed(screen: Option<&mut Screen>) -> TypedKey {
     match screen {
-        Some(screen) => screen.keys.recv().await,
+        Some(screen) => screen.keys.recv().await.unwrap_or(TypedKey::Interrupt),
         None => std::future::pending().await,
     }
 }
