@@ -104,7 +104,7 @@ pub struct Stack {
     /// Show the values of variables, shortened; those whose names look like secrets are withheld
     #[arg(long)]
     pub locals: bool,
-    /// Also read frames of C and C++, for which each process is stopped for a moment
+    /// Also read frames of C and C++, and other programs than Python with gdb; each process is stopped meanwhile
     #[arg(long)]
     pub native: bool,
     /// The program of py-spy for nodes that have none [default: the one of PyPI, fetched by pip and kept]
@@ -115,11 +115,14 @@ pub struct Stack {
 const STACK: &str = "\
 Asks the supervisors of all ranks at once. Most ranks of a job that hangs wait for the others in one place; the few that \
 are elsewhere are the cause, and come first. The ranks go on. Stacks of Python are read by py-spy: that of the image or \
-environment, or else one that is sent to the job's directory. Of other programs, the kernel's view is shown.
+environment, or else one that is sent to the job's directory. Of other programs, the kernel's view is shown or, with \
+--native, that of gdb where it is installed. PyTorch's flight recorder is asked for its last operations where it has a \
+pipe for that.
 
 Examples:
   hvdctl stack                       # the newest running job
   hvdctl stack digits --rank 3 --all-threads
+  hvdctl stack --native --rank 0     # a program of C++
   hvdctl stack --json | jq -r .text";
 
 /// Options of `report`.

@@ -194,6 +194,33 @@ impl JobList<'_> {
     }
 }
 
+impl JobList<'_> {
+    /// Returns the job that was meant, for a command that shows it while it runs; without a name the newest running one.
+    ///
+    /// # Errors
+    /// As [`JobList::find_readable`]; and if it does not run.
+    pub fn find_running(&self, name: Option<&str>) -> Result<&Job, Error> {
+        let job = match name {
+            Some(_) => self.find_readable(name, Newest::Program)?,
+            None => self.newest_running().map(|(job, ..)| job).ok_or_else(|| {
+                Error::check("no job is running", "hvdctl jobs lists those that ended, and hvdctl report shows one")
+            })?,
+        };
+        if job.is_over() {
+            let state = job.state.map_or_else(String::new, |state| format!(" ({state})"));
+            let hint = format!(
+                "hvdctl report {} shows it, and where its ranks were; hvdctl logs {} shows its output",
+                job.id, job.id
+            );
+            return Err(Error::check(format!("job {} has ended{state}", job.id), hint));
+        }
+        if job.waits_for_nodes() {
+            return Err(Error::check(format!("job {} waits for its nodes", job.id), "hvdctl jobs shows why"));
+        }
+        Ok(job)
+    }
+}
+
 /// Ends a job, and waits until nothing of it is left on the nodes that answer. Returns its state, and the nodes that
 /// did not answer.
 ///

@@ -8,7 +8,8 @@ use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
-use crate::model::stack::RankStack;
+use crate::model::idle_rank::fold;
+use crate::model::stack::{self, RankStack, StackGroup, StackProcess};
 use crate::random;
 use crate::record::list::Job;
 use crate::transport::node::Script;
@@ -25,6 +26,9 @@ const NO_START: &str = "cannot start py-spy";
 /// Tenths of a second that a node's ranks may take. `stacks.py` takes at most 4 s.
 const PATIENCE: u32 = 60;
 
+/// The same with frames of other languages: `debugger.py` takes up to 12 s more.
+const PATIENCE_NATIVE: u32 = 180;
+
 /// The options of a reading.
 #[derive(Debug, Clone, Default)]
 pub struct StackRequest {
@@ -32,7 +36,7 @@ pub struct StackRequest {
     pub ranks: BTreeSet<u32>,
     /// Set if variables are read, too.
     pub locals: bool,
-    /// Set if frames of other languages than Python are read, for which each process is stopped for a moment.
+    /// Set if frames of other languages than Python are read, for which each process is stopped meanwhile.
     pub native: bool,
     /// The file of py-spy's program.
     pub py_spy: Option<PathBuf>,
@@ -47,6 +51,80 @@ pub struct StackReport {
     pub ranks: Vec<RankStack>,
     /// The nodes, and ranks, from which there is no answer.
     pub failed: Vec<NodeError>,
+}
+
+impl StackReport {
+    /// Returns the ranks in groups, as [`stack::groups`].
+    pub fn groups(&self) -> Vec<StackGroup> {
+        stack::groups(self.ranks.iter().cloned())
+    }
+
+    /// Formats the stacks of all groups, where PyTorch's flight recorder writes, and where the ranks are in one sentence.
+    /// `ranks_of_job`: how many the job has; `all`: all threads and frames are shown.
+    pub fn text(&self, ranks_of_job: u32, all: bool) -> String {
+        let groups = self.groups();
+        let mut text: String = groups.iter().map(|group| show(group, all) + "\n").collect();
+        dumps(&self.ranks).iter().for_each(|line| text += &format!("{line}\n\n"));
+        let sentence = stack::sentence(&groups, Some(ranks_of_job));
+        text + &sentence.unwrap_or_else(|| "no rank was read".into()) + "\n"
+    }
+}
+
+/// Formats a group as lines: its ranks and what they do, the stack of one of them, and their other processes.
+fn show(group: &StackGroup, all: bool) -> String {
+    let example = group.example();
+    let does = example.main().and_then(|process| process.does.as_deref());
+    let quiet = (example.quiet > 0).then(|| format!("no progress for {} s", example.quiet));
+    let words: Vec<String> = [does.map(str::to_owned), quiet, example.failure.clone()].into_iter().flatten().collect();
+    let mut text = format!("{}: {}\n", group.name(), words.join(", "));
+    let processes: Vec<&StackProcess> = match all {
+        true => example.processes.iter().collect(),
+        false => example.main().into_iter().collect(),
+    };
+    for process in processes {
+        if all {
+            text += &format!("  {} {}\n", process.pid, process.command);
+        }
+        if let Some(failure) = &process.failure {
+            text += &format!("  ({failure})\n");
+        }
+        let shown = if all { process.threads.len() } else { 1 };
+        for thread in process.threads.iter().take(shown) {
+            if all {
+                text += &format!("  {}{}\n", thread.name, if thread.active { " (active)" } else { "" });
+            }
+            let lines = stack::lines_of(&thread.frames, all);
+            lines.iter().for_each(|line| text += &format!("    {}\n", line.replace('\n', "\n    ")));
+            if let Some(does) = thread.does.as_ref().filter(|_| thread.frames.is_empty()) {
+                text += &format!("    {does}\n");
+            }
+        }
+    }
+    if !all {
+        stack::others_of(example).iter().for_each(|other| text += &format!("  and {other}\n"));
+    }
+    text
+}
+
+/// Formats where PyTorch's flight recorder writes the last operations of the ranks that were asked for them: a line for
+/// each directory and name.
+fn dumps(ranks: &[RankStack]) -> Vec<String> {
+    let mut asked: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    for rank in ranks {
+        for dump in rank.processes.iter().filter_map(|process| process.dump.as_deref()) {
+            asked.entry(dump.trim_end_matches(|c: char| c.is_ascii_digit())).or_default().insert(rank.rank);
+        }
+    }
+    let line = |(path, ranks): (&str, BTreeSet<u32>)| {
+        let place = match path.rsplit('/').next() {
+            Some(name) if !name.is_empty() => format!(
+                "to {path}N within seconds; PyTorch's `torchfrtrace -p {name} DIRECTORY` compares the files of all ranks"
+            ),
+            _ => "to the place that it has by default, since TORCH_FR_DUMP_TEMP_FILE is not set".to_owned(),
+        };
+        format!("PyTorch's flight recorder was asked for the last operations of {}: it writes {place}", fold(ranks))
+    };
+    asked.into_iter().map(line).collect()
 }
 
 /// The answer of a node.
@@ -180,13 +258,14 @@ async fn ask(
     let _step = events.begin(&node, Step::read("reading stacks"));
     let number = random::id();
     let (locals, native) = (request.locals, request.native);
+    let patience = if native { PATIENCE_NATIVE } else { PATIENCE };
     let wanted = serde_json::json!({ "number": number, "locals": locals, "native": native, "failed": false });
     let script = Script::new(ASK)
         .with("jobs_dir", &nodes.cluster.jobs_dir)
         .with("id", &own_directory(nodes, &member))
         .with("request", &wanted.to_string())
         .with("number", &number)
-        .with("limit", &PATIENCE.to_string());
+        .with("limit", &patience.to_string());
     let output = member.transport.script(&script, OPERATION).await?;
     let mut answer = NodeAnswer::parse(&node, &String::from_utf8_lossy(&output));
     if answer.is_garbled {
@@ -197,7 +276,7 @@ async fn ask(
         return Err(NodeError::failed(&node, OPERATION, cause));
     }
     for rank in std::mem::take(&mut answer.silent) {
-        let failure = Some(format!("its supervisor did not answer within {} s", PATIENCE / 10));
+        let failure = Some(format!("its supervisor did not answer within {} s", patience / 10));
         answer.ranks.push(RankStack {
             rank,
             node: node.clone(),
@@ -214,6 +293,26 @@ async fn ask(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_dumps_is_one_line_for_all_ranks() {
+        let rank = |rank: u32, dump: &str| {
+            let text = format!(
+                "{{\"rank\": {rank}, \"quiet\": 0, \"left_out\": 0, \"processes\": [{{\"pid\": 1, \"command\": \"p\", {dump}}}]}}"
+            );
+            RankStack::read("node1", &text).unwrap()
+        };
+        let dump = |number: u32| format!("\"dump\": \"/w/nccl_trace_j1_rank_{number}\"");
+        let lines = dumps(&[rank(0, &dump(0)), rank(11, &dump(11)), rank(1, &dump(1))]);
+        assert_eq!(
+            lines,
+            ["PyTorch's flight recorder was asked for the last operations of ranks 0-1,11: it writes to \
+              /w/nccl_trace_j1_rank_N within seconds; PyTorch's `torchfrtrace -p nccl_trace_j1_rank_ DIRECTORY` compares \
+              the files of all ranks"]
+        );
+        let lines = dumps(&[rank(0, "\"dump\": \"\""), rank(1, "\"failure\": null")]);
+        assert!(lines.len() == 1 && lines[0].contains("of rank 0: it writes to the place that it has"), "{lines:?}");
+    }
 
     #[test]
     fn the_answer_of_a_node_is_parsed() {

@@ -30,13 +30,14 @@ pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
     (0o755, REMOTE_SHELL, concat!("#!/bin/sh\n", environment_script!("programs/slurm/srun.sh")));
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 23] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 24] = [
     (0o644, PYTHON, environment_script!("programs/environment/python.sh")),
     (0o644, "environment.py", include_str!("../scripts/programs/environment/environment.py")),
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
     (0o644, "rank_state.py", include_str!("../scripts/programs/supervisor/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
     (0o644, "flight_recorder.py", include_str!("../scripts/programs/supervisor/flight_recorder.py")),
+    (0o644, "debugger.py", include_str!("../scripts/programs/supervisor/debugger.py")),
     (0o644, "last_lines.py", include_str!("../scripts/programs/supervisor/last_lines.py")),
     (0o644, "files.py", include_str!("../scripts/programs/files.py")),
     (0o644, "here.py", include_str!("../scripts/programs/here.py")),

@@ -54,6 +54,9 @@ pub struct JobResult {
     pub gave_up: Vec<LineOfRank>,
     /// The ranks that made no progress when they were asked to end.
     pub quiet: Vec<QuietRank>,
+    /// The places of the ranks when they were asked to end, if ranks had waited. Earlier builds recorded none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<PlaceOfRanks>,
     /// Output that a full disk lost.
     pub lost: Vec<LostOutput>,
     /// Files that were written outside the mounts of the containers, by node.
@@ -112,6 +115,15 @@ pub struct QuietRank {
     pub seconds: u64,
     /// Its activity meanwhile, as text.
     pub does: String,
+}
+
+/// Ranks that were at the same place (`attempt.py`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlaceOfRanks {
+    /// The global ranks.
+    pub ranks: Vec<u32>,
+    /// The stack of one of them, as JSON.
+    pub stack: String,
 }
 
 /// Lines of a rank that a full disk lost.

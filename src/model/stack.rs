@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The most bytes of the text of a rank's stacks that are read.
 const MOST: usize = 128 << 10;
 
-/// Parts of the paths of libraries, in contrast to the user's project.
-const LIBRARIES: [&str; 5] = ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "/lib64/python"];
+/// Parts of the paths of libraries, in contrast to the user's project; the last ones are those of glibc's source text.
+const LIBRARIES: [&str; 8] =
+    ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen", "/lib64/python", "/sysdeps/", "./nptl/", "./csu/"];
 
 /// Parts of the names of functions in which ranks wait for one another: those of PyTorch, Horovod, MPI, NCCL, Gloo, JAX
 /// and TensorFlow.
@@ -104,6 +105,10 @@ pub struct StackProcess {
     /// The reason why its stacks could not be read; null if they could.
     #[serde(default, deserialize_with = "maybe_line")]
     pub failure: Option<String>,
+    /// The path at which PyTorch's flight recorder writes its last operations, for which it was asked; empty if that is
+    /// not known. Left out if the process has no pipe for that.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_line")]
+    pub dump: Option<String>,
 }
 
 /// A rank's processes.
@@ -221,7 +226,8 @@ impl RankStack {
         let (name, place) = match own {
             Some(0) => (&frames[0].name, frames[0].place()),
             Some(at) => (&called(at).unwrap_or(&frames[at - 1]).name, frames[at].place()),
-            None => frames.first().map(|frame| (&frame.name, frame.place()))?,
+            // a program without debugging information
+            None => called(frames.len()).or(frames.first()).map(|frame| (&frame.name, frame.place()))?,
         };
         Some((format!("{name} ({place})"), is_collective))
     }
@@ -427,6 +433,7 @@ mod tests {
             does: Some(does.into()),
             threads: vec![thread],
             failure: None,
+            dump: None,
         };
         let node = format!("node{}", rank / 2 + 1);
         RankStack { rank, node, quiet, ending: false, processes: vec![process], left_out: 0, failure: None }
@@ -462,6 +469,21 @@ mod tests {
     }
 
     #[test]
+    fn programs_that_are_not_python_are_named_by_their_own_code_or_what_they_wait_in() {
+        let sleeps = frame("__GI___clock_nanosleep", "../sysdeps/unix/sysv/linux/clock_nanosleep.c", 48);
+        let futex = frame("__futex_abstimed_wait", "./nptl/futex-internal.c", 87);
+        let of = |frames: Vec<StackFrame>| sentence(&groups([rank(0, 0, "sleeping", frames)]), None).unwrap();
+        let with_lines = vec![sleeps, futex, frame("load", "src/data.cc", 31), frame("main", "src/main.cc", 7)];
+        assert_eq!(of(with_lines), "rank 0 on node1 is in __futex_abstimed_wait (data.cc:31), sleeping");
+        let without = vec![
+            frame("poll", "/lib/x86_64-linux-gnu/libc.so.6", 0),
+            frame("PMPI_Allreduce", "/usr/lib/openmpi/libmpi.so.40", 0),
+            frame("main", "", 0),
+        ];
+        assert_eq!(of(without), "rank 0 on node1 waits in PMPI_Allreduce (openmpi/libmpi.so.40)");
+    }
+
+    #[test]
     fn many_places_are_a_short_sentence() {
         let at = |number: u32| rank(number, 0, "running", vec![frame("f", "/p/a.py", number + 1)]);
         let text = sentence(&groups((0..9).map(at)), Some(9)).unwrap();
@@ -494,6 +516,7 @@ mod tests {
             does: Some("waiting in wait4 for a child process".into()),
             threads: Vec::new(),
             failure: Some("Failed to find python version from target process".into()),
+            dump: None,
         };
         found.processes.insert(0, shell.clone());
         assert_eq!(found.main().unwrap().pid, 100);

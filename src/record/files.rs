@@ -113,6 +113,13 @@ pub const FILES: &[JobFile] = &[
         "for a rank that makes no progress, until it does: since when, and what it does",
     ),
     file(
+        &["place."],
+        0o600,
+        RANKS,
+        HVDCTL,
+        "for such a rank, when its stacks have been read: a shortened [RankStack](json.md#rankstack) as JSON",
+    ),
+    file(
         &["nccl_trace.", "dump."],
         0o644,
         "PyTorch",

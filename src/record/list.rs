@@ -4,7 +4,7 @@
 use super::restart::Membership;
 use super::{
     Attempt, JobResult, JobState, LAUNCH_WINDOW, LostOutput, OutsideFiles, RankExit, Record, RootCause,
-    UnreadableRecord, stored,
+    UnreadableRecord, places, stored,
 };
 use crate::diagnosis::lost::{lost_output, outside_in_short};
 use crate::launch::placement::Placement;
@@ -14,6 +14,7 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::is_job_id;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::model::queue::{QueueEnd, QueueEntry};
+use crate::model::stack::RankStack;
 use crate::sync::commit::is_commit;
 use crate::text::argument::ProgramArgument;
 use crate::text::units::{LAST_SECOND, stamp};
@@ -37,6 +38,8 @@ pub struct JobFiles {
     pub started: u32,
     /// The ranks that make no progress.
     pub idle: Vec<IdleRank>,
+    /// Their stacks, as far as they were read.
+    pub places: Vec<RankStack>,
     /// The container of its launcher, if that is up.
     pub container: Option<String>,
     /// Slurm's report about it.
@@ -94,6 +97,10 @@ pub struct Job {
     /// The ranks of a running job that have made no progress for `stall_warning_s`, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<IdleRank>,
+    /// The places of the ranks that make no progress or, of an ended job with ranks that had waited, of those that were
+    /// asked to end, in one sentence; left out if they were not read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub places: Option<String>,
     /// Slurm's report about a job that was submitted to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<QueueEntry>,
@@ -218,17 +225,22 @@ impl Job {
 
 /// Adds the output of `job/list.sh` on a node. Ignores lines of other files. A file may have several lines.
 pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
-    let mut found: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, &str, &str), Vec<&str>> = BTreeMap::new();
     for line in text.lines() {
         let Some((path, value)) = line.split_once(':') else { continue };
-        if let Some((id, file)) = path.trim_start_matches("./").split_once('/')
-            && is_job_id(id)
-            && !file.contains('/')
-        {
-            found.entry((id, file)).or_default().push(value);
+        let Some((id, file)) = path.trim_start_matches("./").split_once('/') else { continue };
+        // of a node that shares the directory; ranks can create others there
+        let shared = file.strip_prefix("nodes/").and_then(|path| path.split_once('/'));
+        let (of_node, file) = match shared {
+            Some((other, file)) if file.starts_with("idle.") || file.starts_with("place.") => (other, file),
+            Some(_) => continue,
+            None => (node, file),
+        };
+        if is_job_id(id) && !file.contains('/') && !of_node.chars().any(char::is_control) {
+            found.entry((id, of_node, file)).or_default().push(value);
         }
     }
-    for ((id, file), lines) in found {
+    for ((id, of_node, file), lines) in found {
         let files = jobs.entry(id.to_owned()).or_default();
         let value = lines.join("\n");
         match file {
@@ -243,9 +255,13 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
                 let started = lines.iter().filter_map(|line| line.trim().parse().ok());
                 files.started = started.fold(files.started, u32::saturating_add);
             }
-            _ => match file.strip_prefix("idle.") {
-                Some(rank) => files.idle.extend(IdleRank::parse(node, &format!("{rank} {value}"))),
-                None => continue,
+            _ => match file.split_once('.') {
+                Some(("idle", rank)) => files.idle.extend(IdleRank::parse(of_node, &format!("{rank} {value}"))),
+                Some(("place", rank)) => {
+                    let stack = rank.parse().ok().zip(RankStack::read(of_node, &value));
+                    files.places.extend(stack.map(|(rank, stack)| RankStack { rank, ..stack }));
+                }
+                _ => continue,
             },
         }
         if files.nodes.last().is_none_or(|last| last != node) {
@@ -404,13 +420,18 @@ fn job(id: String, record: Record, mut files: JobFiles, answered: &[&str], now: 
     }
     let state = files.state(&record, answered, now);
     let reason = files.reason(&record.placement, state);
-    let JobFiles { result, attempts, membership, container, queue, mut idle, .. } = files;
+    let JobFiles { result, attempts, membership, container, queue, mut idle, places, .. } = files;
     let result = result.and_then(Result::ok);
     let kept = Some(Box::new(record.clone()));
     let placement = record.placement;
     // a supervisor that was killed leaves its file
     idle.retain(|_| state == Some(JobState::Running));
     idle.sort_by_key(|idle| idle.rank);
+    let ranks = membership.as_ref().map_or(placement.ranks(), Membership::ranks);
+    let places = match &result {
+        Some(result) => places::at_end(result, &placement),
+        None => places::of_running(places, &idle, ranks),
+    };
     Job {
         is_check: record.cwd.ends_with(&format!("/{id}")),
         port: record.port,
@@ -432,6 +453,7 @@ fn job(id: String, record: Record, mut files: JobFiles, answered: &[&str], now: 
         membership,
         attempts,
         idle,
+        places,
         started: record.created,
         ended: result.as_ref().map(|result| result.ended),
         code: result.as_ref().and_then(JobResult::code),

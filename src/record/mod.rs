@@ -2,7 +2,7 @@
 //! cause of a failure.
 //!
 //! `frames` are what the programs on the nodes write to a log. `monitor`, `waits`, `early_ends` and `outcome` read from
-//! them how the ranks are and how the job ended; `list` is the jobs that the nodes know, `restart` why one began again. Nothing here
+//! them how the ranks are and how the job ended; `list` is the jobs that the nodes know, `places` where their ranks wait, `restart` why one began again. Nothing here
 //! does input or output.
 
 pub mod early_ends;
@@ -12,6 +12,7 @@ pub mod frames;
 pub mod list;
 pub mod monitor;
 pub mod outcome;
+pub mod places;
 pub mod restart;
 pub mod samples;
 pub mod stored;

@@ -92,7 +92,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now: f64, options: DrawOptions) 
 
 /// Formats the last line: how to leave, and how many ranks and nodes are shown, from this rank on.
 fn footer(view: &View, first: usize, (ranks, nodes): (usize, usize)) -> String {
-    let mut last = vec!["q: quit".to_owned()];
+    let mut last = vec!["q: quit   s: stacks".to_owned()];
     if view.ranks.len() > ranks {
         last.push(format!("up, down: ranks {} to {} of {}", first + 1, first + ranks, view.ranks.len()));
     }
@@ -105,8 +105,9 @@ fn footer(view: &View, first: usize, (ranks, nodes): (usize, usize)) -> String {
     last.join("   ")
 }
 
-/// Draws a text from a row on, and how to leave. Returns the first row that is shown.
-pub fn page(frame: &mut Frame<'_>, text: &str, first: usize) -> usize {
+/// Draws a text from a row on, which keys there are, and which lines are shown if not all of them are. Returns the first
+/// row that is shown.
+pub fn page(frame: &mut Frame<'_>, text: &str, first: usize, keys: &str) -> usize {
     let area = frame.area();
     let lines: Vec<String> = text.lines().map(|line| console::strip_ansi_codes(line).into_owned()).collect();
     let rows = usize::from(area.height).saturating_sub(1);
@@ -114,13 +115,12 @@ pub fn page(frame: &mut Frame<'_>, text: &str, first: usize) -> usize {
     for (y, line) in (0..area.height.saturating_sub(1)).zip(lines.iter().skip(first)) {
         frame.buffer_mut().set_line(area.x, area.y + y, &Line::raw(line), area.width);
     }
+    let last = match lines.len() > rows {
+        true => format!("{keys}   lines {} to {} of {}", first + 1, first + rows, lines.len()),
+        false => keys.to_owned(),
+    };
     if area.height > 0 {
-        frame.buffer_mut().set_line(
-            area.x,
-            area.y + area.height - 1,
-            &Line::raw("q: quit   up, down: scroll"),
-            area.width,
-        );
+        frame.buffer_mut().set_line(area.x, area.y + area.height - 1, &Line::raw(last), area.width);
     }
     first
 }

@@ -19,14 +19,20 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// A key of the user, or another event of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypedKey {
-    /// Leave.
+    /// Leave what is shown.
     Quit,
+    /// Leave the screen (Ctrl-C).
+    Interrupt,
+    /// Show where the ranks are.
+    Stacks,
     /// So many rows up (negative) or down.
     Rows(i32),
     /// So many pages.
     Pages(i32),
     /// The terminal has another size.
     Resized,
+    /// Another key.
+    Other,
 }
 
 impl TypedKey {
@@ -35,7 +41,7 @@ impl TypedKey {
         let rows = match self {
             TypedKey::Rows(rows) => i64::from(rows),
             TypedKey::Pages(pages) => i64::from(pages) * page as i64,
-            TypedKey::Quit | TypedKey::Resized => 0,
+            TypedKey::Quit | TypedKey::Interrupt | TypedKey::Stacks | TypedKey::Resized | TypedKey::Other => 0,
         };
         usize::try_from(first as i64 + rows).unwrap_or(0)
     }
@@ -87,7 +93,7 @@ impl Screen {
                     Ok(false) => {}
                     // the terminal is gone
                     Err(_) => {
-                        let _ = sender.send(TypedKey::Quit);
+                        let _ = sender.send(TypedKey::Interrupt);
                         return;
                     }
                 }
@@ -138,7 +144,7 @@ fn key(event: &Event) -> Option<TypedKey> {
         return None;
     }
     match code {
-        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(TypedKey::Quit),
+        KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Some(TypedKey::Interrupt),
         KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(TypedKey::Quit),
         KeyCode::Up | KeyCode::Char('k') => Some(TypedKey::Rows(-1)),
         KeyCode::Down | KeyCode::Char('j') => Some(TypedKey::Rows(1)),
@@ -146,6 +152,28 @@ fn key(event: &Event) -> Option<TypedKey> {
         KeyCode::PageDown | KeyCode::Char(' ') => Some(TypedKey::Pages(1)),
         KeyCode::Home => Some(TypedKey::Pages(i32::MIN / 1000)),
         KeyCode::End => Some(TypedKey::Pages(i32::MAX / 1000)),
+        KeyCode::Char('s' | 'S') => Some(TypedKey::Stacks),
+        // Shift alone is none, nor is what a terminal reports about itself
+        KeyCode::Char(_) | KeyCode::Enter | KeyCode::Backspace | KeyCode::Tab | KeyCode::Left | KeyCode::Right => {
+            Some(TypedKey::Other)
+        }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_mean_the_same_everywhere() {
+        let typed = |code, modifiers| key(&Event::Key(KeyEvent::new(code, modifiers)));
+        let plain = |code| typed(code, KeyModifiers::NONE);
+        assert_eq!(typed(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(TypedKey::Interrupt));
+        assert_eq!([KeyCode::Char('q'), KeyCode::Esc].map(plain), [Some(TypedKey::Quit); 2]);
+        assert_eq!([KeyCode::Char('s'), KeyCode::Char('S')].map(plain), [Some(TypedKey::Stacks); 2]);
+        assert_eq!([KeyCode::Char('x'), KeyCode::Enter].map(plain), [Some(TypedKey::Other); 2]);
+        assert_eq!([KeyCode::Down, KeyCode::PageUp].map(plain), [Some(TypedKey::Rows(1)), Some(TypedKey::Pages(-1))]);
+        assert_eq!((TypedKey::Other.scroll(7, 10), TypedKey::Pages(-1).scroll(7, 10)), (7, 0));
     }
 }

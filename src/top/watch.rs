@@ -2,6 +2,7 @@
 
 use super::draw::{DrawOptions, draw, last_first};
 use super::screen::{Screen, TypedKey};
+use super::stacks::{PageKey, StackPage};
 use super::view::View;
 use crate::cluster::each_node::for_each_node;
 use crate::cluster::fleet::Fleet;
@@ -15,8 +16,9 @@ use crate::job::history::answering;
 use crate::job::manage::{self, JobList};
 use crate::job::node_log::{NodeLog, logs};
 use crate::record::JobState;
-use crate::record::frames::Frame;
+use crate::record::frames;
 use crate::record::list::Job;
+use ratatui::Frame;
 use regex::bytes::Regex;
 use std::cell::RefCell;
 use std::time::Duration;
@@ -82,29 +84,32 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
         Display::Events => (None, false),
     };
     let (mut first, mut is_changed, mut drawn, mut state) = (0, true, Instant::now() - REFRESH, None);
+    let mut page: Option<StackPage<'_>> = None;
     loop {
         is_changed |= pass_on(&messages, &mut view, screen.is_none().then_some(events));
         if let Some(screen) = screen.as_mut().filter(|_| drawn.elapsed() >= if is_changed { REST } else { REFRESH }) {
             first = first.min(last_first(&view, screen.height()));
-            screen.draw(|frame| draw(frame, &view, now(), DrawOptions { has_colours, first }))?;
+            let options = DrawOptions { has_colours, first };
+            screen.draw(|frame| show(frame, page.as_mut(), &view, options))?;
             (drawn, is_changed) = (Instant::now(), false);
         }
         let due = drawn + if is_changed { REST } else { REFRESH };
         let has_screen = screen.is_some();
-        let mut take = |node: &str, ahead: f64, frame: Frame| {
+        let mut take = |node: &str, ahead: f64, frame: frames::Frame| {
             let sample = view.take(node, ahead, &frame);
             is_changed = true;
             sample.into_iter().filter(|_| !has_screen).for_each(|sample| events.send(Event::Usage(sample)));
         };
         tokio::select! {
-            key = typed(screen.as_mut()) => match key {
-                Some(TypedKey::Quit) | None => return Ok(state),
-                Some(key) => {
-                    let page = screen.as_ref().map_or(1, |screen| usize::from(screen.height()) / 2);
-                    first = key.scroll(first, page);
-                    (is_changed, drawn) = (true, Instant::now() - REST);
+            key = typed(screen.as_mut()) => {
+                let height = screen.as_ref().map_or(2, Screen::height);
+                let open = || StackPage::of_job(list, job, state.is_some(), &own_events);
+                if leaves(&mut page, &mut first, key, height, open) {
+                    return Ok(state);
                 }
-            },
+                (is_changed, drawn) = (true, Instant::now() - REST);
+            }
+            () = read(page.as_mut()) => (is_changed, drawn) = (true, Instant::now() - REST),
             end = &mut ended, if state.is_none() && is_reached => {
                 if let Err(error) = end {
                     // the job may go on
@@ -126,10 +131,48 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
     }
 }
 
-/// Waits for a key, without a screen for ever. Returns `None` if the terminal is gone.
-async fn typed(screen: Option<&mut Screen>) -> Option<TypedKey> {
+/// Draws the page, if there is one, or the job.
+fn show(frame: &mut Frame<'_>, page: Option<&mut StackPage<'_>>, view: &View, options: DrawOptions) {
+    match page {
+        Some(page) => page.draw(frame),
+        None => draw(frame, view, now(), options),
+    }
+}
+
+/// Handles a key on the page, if there is one, or on the screen of the job, whose first row is `first`. Returns whether
+/// the user leaves. `open`: makes a page.
+fn leaves<'a>(
+    page: &mut Option<StackPage<'a>>,
+    first: &mut usize,
+    key: TypedKey,
+    height: u16,
+    open: impl FnOnce() -> StackPage<'a>,
+) -> bool {
+    match page.as_mut().map(|page| page.typed(key, height)) {
+        Some(PageKey::Stays) => {}
+        Some(PageKey::Back) => *page = None,
+        Some(PageKey::Quit) => return true,
+        None => match key {
+            TypedKey::Quit | TypedKey::Interrupt => return true,
+            TypedKey::Stacks => *page = Some(open()),
+            _ => *first = key.scroll(*first, usize::from(height) / 2),
+        },
+    }
+    false
+}
+
+/// Waits for a key, without a screen for ever. Ctrl-C stands for a terminal that is gone.
+async fn typed(screen: Option<&mut Screen>) -> TypedKey {
     match screen {
-        Some(screen) => screen.keys.recv().await,
+        Some(screen) => screen.keys.recv().await.unwrap_or(TypedKey::Interrupt),
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for what a page reads, without one for ever.
+async fn read(page: Option<&mut StackPage<'_>>) {
+    match page {
+        Some(page) => page.read().await,
         None => std::future::pending().await,
     }
 }
@@ -183,7 +226,7 @@ async fn begin(list: &JobList<'_>, job: &Job, nodes: &JobNodes<'_>, grep: Option
 /// Reads the end of the log and the samples of a node. Returns where they are followed.
 async fn read_end(log: &NodeLog, is_sampled: bool, view: &RefCell<View>) -> Result<Vec<Followed>, NodeError> {
     let extent = log.extent().await?;
-    let take = async |frames: Vec<Frame>| {
+    let take = async |frames: Vec<frames::Frame>| {
         let ahead = extent.clock - now();
         frames.iter().for_each(|frame| drop(view.borrow_mut().take(log.node(), ahead, frame)));
     };

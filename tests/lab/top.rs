@@ -39,6 +39,11 @@ fn a_running_job_is_watched_on_a_screen_and_reported_afterwards() {
     let has = |words: &[&str]| words.iter().all(|word| shown(&top).contains(word));
     assert!(eventually(s(60), || has(&["2 of 2 ranks run", "loss 0.0", "loss 0.1", "%"])), "{}", shown(&top));
     assert_ne!(top.settings().local_modes, before.local_modes, "keys are read as they are typed");
+    // where the ranks are, and back; what py-spy is to be had does not matter
+    top.keys("s");
+    assert!(eventually(s(30), || has(&["any other key: back"])), "{}", shown(&top));
+    top.keys("q");
+    assert!(eventually(s(30), || has(&["2 of 2 ranks run", "s: stacks"])), "{}", shown(&top));
     top.keys("q");
     assert!(eventually(s(30), || top.settings().local_modes == before.local_modes), "{}", top.text());
     assert!(eventually(s(30), || top.text().contains("\x1b[?1049l")), "the screen is gone: {}", top.text());

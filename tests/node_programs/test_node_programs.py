@@ -487,6 +487,53 @@ class Outcome(unittest.TestCase):
         self.assertEqual(attempt.without_words(few), dict(few, gave_up=[], quiet=[]))
 
 
+class Places(unittest.TestCase):
+    """Where ranks were, by `states`."""
+
+    @staticmethod
+    def place(rank, quiet, line, does="sleeping", file="/w/a.py"):
+        frames = [{"name": "f", "file": file, "line": line}]
+        return json.dumps({"rank": rank, "quiet": quiet, "ending": True, "left_out": 0, "processes": [
+            {"pid": 0, "command": "", "does": does, "threads": [{"name": "t", "active": False, "frames": frames}]}]})
+
+    def outcome(self, lines, **more):
+        report = workers.Report()
+        report.ends = {"a": dict(reap.parse_states(lines), ahead=0.0, **more)}
+        return attempt.outcome(report, Outcome.PLACES, "a")
+
+    def test_ranks_at_the_same_place_are_one_entry_the_fewest_first(self):
+        placed = [(0, 9, 44, "waiting for A"), (1, 31, 31, "sleeping"), (2, 12, 44, "waiting for B")]
+        lines = ["5.0 1 k " + self.place(1, 3, 7)]
+        lines += ["6.0 %d k %s" % (one[0], self.place(*one)) for one in placed]
+        self.assertEqual(self.outcome(lines)["places"], [
+            {"ranks": [1], "stack": self.place(1, 31, 31)},
+            {"ranks": [0, 2], "stack": self.place(2, 12, 44, "waiting for B")}])
+        # without frames of a program, by what they do
+        lines = ["6.0 %d k %s" % (rank, self.place(rank, 9, 0, does, "")) for rank, does in enumerate("aba")]
+        self.assertEqual([one["ranks"] for one in self.outcome(lines)["places"]], [[1], [0, 2]])
+
+    def test_only_where_ranks_have_waited(self):
+        lines = ["6.0 0 k " + self.place(0, 4, 44), "6.0 1 k " + self.place(1, 0, 31)]
+        self.assertNotIn("places", self.outcome(lines))
+        for more in ({"gave_up": [{"time": 1, "rank": 0, "text": "Timed out"}]},
+                     {"quiet": [{"time": 1, "rank": 0, "seconds": 9, "does": "sleeping"}]}):
+            self.assertEqual(len(self.outcome(lines, **more)["places"]), 2)
+        self.assertEqual(len(self.outcome(lines + ["7.0 0 k " + self.place(0, 5, 44)])["places"]), 2)
+
+    def test_what_is_none_or_too_much_is_left_out(self):
+        for text in ("", "{", "[" * 1000, "{}", '{"quiet": 9, "processes": []}', self.place(0, 9, 1, "x" * 2000),
+                     '{"quiet": 9, "processes": [{"threads": [{"frames": [3]}]}]}'):
+            self.assertNotIn("places", self.outcome(["6.0 0 k " + text]), text)
+        many = self.outcome(["6.0 %d k %s" % (rank, self.place(rank, 9, max(rank, 20))) for rank in range(60)])
+        ranks = [one["ranks"] for one in many["places"]]
+        self.assertEqual((len(ranks), ranks[0], ranks[-1]), (16, [21], list(range(21))))
+        self.assertEqual(dict(attempt.without_places(many), places=many["places"]), many)
+        # an earlier build's node has none
+        end = reap.parse_states([])
+        del end["places"]
+        attempt.files.parse(json.dumps(end).encode(), reap.REPORT)
+
+
 class Answers(unittest.TestCase):
     """What a node answers that may be anything."""
 
@@ -2037,6 +2084,18 @@ class Waits(unittest.TestCase):
     def test_a_stopped_rank_that_only_turns_out_to_sleep_still_waits(self):
         rank = waiting.Waiting(self.log, 60)
         self.assertEqual([self.note(rank, seconds, 1) for seconds in (100, 90, 91)], [[b"q 100 sleeping"], [], []])
+
+    def test_where_it_is_is_there_as_long_as_it_waits(self):
+        place = self.file.replace("idle", "place")
+        rank = waiting.Waiting(self.log, 60)
+        rank.note_place(b"{}")
+        self.assertFalse(os.path.exists(place), "it went on before it had been read")
+        self.note(rank, 60)
+        rank.note_place(b"{}")
+        with open(place, "rb") as file:
+            self.assertEqual(file.read(), b"{}\n")
+        self.note(rank, 1, 1)
+        self.assertFalse(os.path.exists(place))
 
     def test_without_a_limit_nothing_is_reported(self):
         rank = waiting.Waiting(self.log, 0)

@@ -1,5 +1,6 @@
 """Tests of the program that reads the stacks of a rank (stacks.py): with a stand-in for py-spy that prints what the
 real one has printed, and with real processes."""
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,9 @@ for directory, _, names in os.walk(os.path.join(TESTS, "..", "src", "scripts", "
     for script in names:
         shutil.copy(os.path.join(directory, script), JOB)
 sys.path.insert(0, JOB)
+import debugger  # noqa: E402
 import files  # noqa: E402
+import flight_recorder  # noqa: E402
 import frames  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
@@ -33,6 +36,24 @@ DUMP = """[{"pid": PID, "thread_id": 140416382379712, "thread_name": "bad\\u001b
   "owns_gil": false, "frames": [{"name": "stuck", "filename": "/p/t.py", "module": null, "short_filename": "t.py",
     "line": 6, "locals": [{"name": "a", "addr": 1, "arg": true, "repr": "REPR"}], "is_entry": false}],
   "process_info": null}]"""
+
+
+# gdb 13.1, `thread apply all backtrace` with the settings of debugger.py, shortened; the first thread comes last
+BACKTRACE = """[New LWP 4]
+[Thread debugging using libthread_db enabled]
+0x00007f8 in clock_nanosleep () from /lib/x86_64-linux-gnu/libc.so.6
+
+Thread 2 (Thread 0x7f8d1f7fe6c0 (LWP 4) "work\x1ber"):
+#0  0x00007f8d1fb4f7f2 in ?? () from /lib/x86_64-linux-gnu/libc.so.6
+#1  0x000055d0 in wait_for(std::vector<int, std::allocator<int> >&, int (*)(int)) (ranks=..., check=...) at /w/s.cc:12
+#2  ?? ()
+
+Thread 1 (Thread 0x7f8d1fa6c740 (LWP PID) "a.out"):
+#0  0x00007f8d1fb8e3c5 in clock_nanosleep () from /lib/x86_64-linux-gnu/libc.so.6
+#1  0x000055d0 in MPI_Allreduce (sendbuf=..., count=...) at /src/mpi/all reduce.c:1044
+#2  main () at solve.c:33
+[Inferior 1 (process 3) detached]
+"""
 
 
 def tearDownModule():
@@ -71,6 +92,23 @@ class Readings(unittest.TestCase):
         with open(os.path.join(self.tools, "dump"), "w") as file:
             file.write(text)
         self.py_spy('sed "s/PID/$4/g" %s/dump\n' % self.tools)
+
+    def gdb(self, script):
+        path = os.path.join(self.tools, "gdb")
+        with open(path, "w") as file:
+            file.write("#!/bin/sh\n" + script)
+        os.chmod(path, 0o755)
+
+    def native(self, **changed):
+        """The one process of an answer to `hvdctl stack --native`."""
+        files.remove("stack.3")
+        one = self.stacks()
+        self.want(native=True, **changed)
+        process, = self.answer(one)["processes"]
+        return process
+
+    def condition(self):
+        return processes.condition(self.program.pid)
 
     def stacks(self):
         return stacks.Stacks(self.log, self.tools, processes.Children().start)
@@ -256,6 +294,40 @@ class Readings(unittest.TestCase):
             again.read_before_end(self.program.pid, 60)
         self.assertEqual(len(self.frames()), 2, "once")
 
+    def test_where_a_rank_is_is_noted_in_short(self):
+        self.dumping()
+        noted = []
+        one = stacks.Stacks(self.log, self.tools, processes.Children().start, noted.append)
+        one.begin(self.program.pid, 30)
+        one.finish(5)
+        place, = map(json.loads, noted)
+        process, = place["processes"]
+        self.assertEqual((place["rank"], place["quiet"], place["ending"], process["does"]),
+                         (3, 30, False, "sleeping in clock_nanosleep"))
+        self.assertEqual(process["threads"], [{"name": "MainThread", "active": False, "frames": [
+            {"name": "stuck", "file": "/p/t.py", "line": 6}]}])
+        # at its end the same reading is the result's, as it is new
+        one.read_before_end(self.program.pid, 31)
+        recorded, = reap.states()["places"]
+        self.assertEqual((recorded["rank"], json.loads(recorded["text"])), (3, dict(place, ending=True)))
+        self.assertEqual(len(noted), 1)
+
+    def test_the_process_that_shows_where_a_rank_is_is_noted(self):
+        def process(command, frames, **more):
+            return dict({"pid": 7, "command": command, "does": "sleeping",
+                         "threads": [{"name": "t", "active": False, "frames": frames}]}, **more)
+        long = [{"name": "f" * 150, "file": "/p/" + "g" * 150, "line": line, "locals": [{"name": "a", "value": "4"}]}
+                for line in range(90)]
+        shell = process("sh", [], does="waiting in wait4 for a child process", failure="no Python")
+        result = {"rank": 3, "quiet": 30, "ending": True, "processes": [shell, process("python3", long)]}
+        text = stacks.place(result)
+        self.assertLessEqual(len(text), reap.MOST_PLACE)
+        noted, = json.loads(text)["processes"]
+        self.assertEqual((noted["does"], noted["threads"][0]["frames"][0]["line"]), ("sleeping", 0))
+        self.assertNotIn(b"locals", text)
+        self.assertIsNone(stacks.place(dict(result, processes=[])))
+        self.assertIn(b"for a child", stacks.place(dict(result, processes=[shell])))
+
     def test_an_end_is_delayed_by_little(self):
         self.py_spy("exec sleep 100")
         one = self.stacks()
@@ -295,11 +367,172 @@ class Readings(unittest.TestCase):
             self.assertIn(stacks.frame({"name": "f", "filename": "a", "line": line}, False)["line"], (0, (1 << 31) - 1))
 
     def test_what_was_asked_and_answered_goes_with_the_job(self):
-        for name in ("stack.wanted", "stack.3", "py-spy", "log"):
+        for name in ("stack.wanted", "stack.3", "place.3", "py-spy", "log"):
             files.write(name, "x")
         reap.forget(False)
-        self.assertEqual([name for name in ("stack.wanted", "stack.3", "py-spy", "log")
+        self.assertEqual([name for name in ("stack.wanted", "stack.3", "place.3", "py-spy", "log")
                           if os.path.exists(os.path.join(JOB, name))], ["log"])
+
+
+    def test_gdb_shows_what_py_spy_cannot_read(self):
+        with open(os.path.join(self.tools, "backtrace"), "w") as file:
+            file.write(BACKTRACE.replace("PID", str(self.program.pid)))
+        self.gdb('echo "$@" >%s/arguments; env >%s/variables; cat %s/backtrace' % ((self.tools,) * 3))
+        for failing in ("echo 'Error: Failed to find python version from target process' >&2; exit 1", None):
+            # without py-spy, a program that is not Python is read all the same
+            self.py_spy(failing) if failing else os.unlink(os.path.join(self.tools, "py-spy"))
+            process = self.native()
+            self.assertNotIn("failure", process)
+            main, other = process["threads"]
+            self.assertEqual(main, {"name": "a.out", "active": False, "frames": [
+                {"name": "clock_nanosleep", "file": "/lib/x86_64-linux-gnu/libc.so.6", "line": 0},
+                {"name": "MPI_Allreduce", "file": "/src/mpi/all reduce.c", "line": 1044},
+                {"name": "main", "file": "solve.c", "line": 33}]})
+            self.assertEqual(other["name"], "work?er")
+            self.assertEqual(other["frames"][1:], [
+                {"name": "wait_for(std::vector<int, std::allocator<int> >&, int (*)(int))", "file": "/w/s.cc",
+                 "line": 12}, {"name": "??", "file": "", "line": 0}])
+        with open(os.path.join(self.tools, "arguments")) as file:
+            arguments = file.read()
+        for option in ("-nx", "-batch", "set debuginfod enabled off", "set auto-load off",
+                       "set print frame-arguments none", "-p %d " % self.program.pid):
+            self.assertIn(option, arguments)
+        with open(os.path.join(self.tools, "variables")) as file:
+            names = {line.split("=")[0] for line in file}
+        self.assertLessEqual(names, {"DEBUGINFOD_URLS", "PATH", "LC_ALL", "PWD", "_", "SHLVL", "OLDPWD"})
+
+    def test_gdb_runs_only_where_native_frames_are_wanted(self):
+        self.gdb("touch %s/ran" % self.tools)
+        self.py_spy("exit 1")
+        one = self.stacks()
+        self.want()
+        self.answer(one)
+        one.begin(self.program.pid, 3)
+        one.finish(5)
+        self.assertFalse(os.path.exists(self.tools + "/ran"))
+
+    def test_python_without_py_spy_is_left_for_that(self):
+        self.gdb("touch %s/ran" % self.tools)
+        self.program = self.run_program([sys.executable, "-c", "import time; time.sleep(1000)"])
+        self.assertEqual(self.native()["failure"], "there is no py-spy")
+        self.assertFalse(os.path.exists(self.tools + "/ran"))
+
+    def test_where_gdb_fails_the_kernel_shows_what_it_knows(self):
+        self.py_spy("echo 'Error: no' >&2; exit 1")
+        denied = "Could not attach to process.\nptrace: Operation not permitted."
+        with mock.patch.object(debugger, "LIMIT", 0.5), mock.patch.object(debugger, "REST", 0.3):
+            for script, words in (("echo '%s' >&2" % denied, "no; gdb: ptrace: Operation not permitted."),
+                                  ("exit 3", "no; gdb: it printed nothing"),
+                                  ("head -c 3000000 /dev/zero", "no; gdb: it printed nothing"),
+                                  ("exec sleep 100", "no; gdb took longer than 0.5 s"),
+                                  ("trap '' TERM; sleep 100 & wait; wait", "no; gdb took longer than 0.5 s")):
+                self.gdb(script)
+                process = self.native()
+                self.assertEqual(process["failure"], words)
+                self.assertEqual(process["threads"][0]["does"], "sleeping in clock_nanosleep")
+        os.unlink(os.path.join(self.tools, "gdb"))
+        with mock.patch.object(debugger, "find", return_value=None):
+            self.assertEqual(self.native()["failure"], "no; gdb, which is not there, would show more")
+
+    def test_a_rank_goes_on_after_a_gdb_that_was_killed(self):
+        self.py_spy("exit 1")
+        with mock.patch.object(debugger, "LIMIT", 0.3), mock.patch.object(debugger, "REST", 0.2):
+            # what is left of a debugger that is killed while it attaches
+            self.gdb("kill -STOP %d; trap '' TERM; sleep 100 & wait; wait" % self.program.pid)
+            self.native()
+            self.assertEqual(self.condition(), b"S")
+            # but one that a person has stopped stays stopped
+            self.program.send_signal(signal.SIGSTOP)
+            time.sleep(0.1)
+            self.native()
+            self.assertEqual(self.condition(), b"T")
+
+    def recorder(self, **changed):
+        """A process that has a pipe as PyTorch's flight recorder has, and notes what it gets. Returns its process ID,
+        and a function that returns the number of bytes that it has got."""
+        env = dict({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": self.tools + "/dump.", "TORCH_FR_DUMP_TEMP_FILE": "trace_"},
+                   **changed)
+        code = "import os, sys, time\nos.mkfifo('dump.3.pipe')\n" \
+               "pipe = os.open('dump.3.pipe', os.O_RDONLY | os.O_NONBLOCK)\nprint(1, flush=True)\n" \
+               "while True:\n  got = os.read(pipe, 128)\n  open('got', 'ab').write(got)\n  time.sleep(0.02)\n"
+        self.program = subprocess.Popen([sys.executable, "-c", code], env=env, cwd=self.tools, stdout=subprocess.PIPE)
+        self.addCleanup(self.program.stdout.close)
+        self.addCleanup(self.program.wait)
+        self.addCleanup(self.program.kill)
+        self.program.stdout.readline()
+
+    def got(self):
+        time.sleep(0.3)
+        with contextlib.suppress(OSError):
+            return os.path.getsize(self.tools + "/got")
+        return 0
+
+    def test_the_flight_recorder_is_asked_for_a_dump(self):
+        self.recorder()
+        self.dumping()
+        one = self.stacks()
+        one.begin(self.program.pid, 30)
+        one.finish(5)
+        self.assertEqual(self.got(), 0, "only a person asks")
+        self.want()
+        process, = self.answer(one)["processes"]
+        self.assertEqual((process["dump"], self.got()), (self.tools + "/trace_3", 1))
+
+    def test_only_a_process_with_such_a_pipe_is_asked(self):
+        self.assertIsNone(flight_recorder.ask(self.program.pid))
+        self.recorder(TORCH_NCCL_DEBUG_INFO_PIPE_FILE=self.tools + "/other.")
+        self.assertIsNone(flight_recorder.ask(self.program.pid))
+        self.recorder_again(TORCH_FR_DUMP_TEMP_FILE="")
+        self.assertEqual(flight_recorder.ask(self.program.pid), "")
+        with mock.patch("os.geteuid", return_value=12345):
+            self.assertIsNone(flight_recorder.ask(self.program.pid))
+        self.assertEqual(self.got(), 1)
+        # another file of that name
+        os.unlink(self.tools + "/dump.3.pipe")
+        program = subprocess.Popen(["sleep", "100"], stdin=open(self.tools + "/dump.3.pipe", "w+"),
+                                   env={"TORCH_XCCL_DEBUG_INFO_PIPE_FILE": "dump."})
+        self.addCleanup(program.wait)
+        self.addCleanup(program.kill)
+        self.assertIsNone(flight_recorder.ask(program.pid))
+        self.assertIsNone(flight_recorder.ask(1 << 22))
+
+    def recorder_again(self, **changed):
+        os.unlink(self.tools + "/dump.3.pipe")
+        self.recorder(**changed)
+
+
+@unittest.skipUnless(shutil.which("gdb"), "there is no gdb")
+class RealGdb(unittest.TestCase):
+    def setUp(self):
+        self.program = subprocess.Popen(["sleep", "1000"])
+        self.addCleanup(self.program.wait)
+        self.addCleanup(self.program.kill)
+        time.sleep(0.2)
+
+    def read(self, limit):
+        return debugger.read(debugger.find(os.environ["PATH"]), self.program.pid, limit, subprocess.Popen)
+
+    def test_a_program_that_is_not_python(self):
+        self.assertFalse(debugger.runs_python(self.program.pid))
+        self.assertTrue(debugger.runs_python(os.getpid()))
+        thread, = self.read(60)
+        self.assertTrue(any("nanosleep" in frame["name"] for frame in thread["frames"]), thread)
+        self.assertEqual(processes.condition(self.program.pid), b"S")
+
+    def test_it_goes_on_whenever_gdb_is_killed(self):
+        with mock.patch.object(debugger, "REST", 0), mock.patch.object(debugger, "AFTER", 0.2):
+            for hundredths in range(0, 40, 3):
+                with contextlib.suppress(ValueError):
+                    self.read(hundredths / 100)
+                self.assertEqual(processes.condition(self.program.pid), b"S", hundredths)
+
+    def test_a_stopped_program_stays_stopped(self):
+        self.program.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        for limit in (0.1, 60):
+            with contextlib.suppress(ValueError):
+                self.read(limit)
+            self.assertEqual(processes.condition(self.program.pid), b"T")
 
 
 @unittest.skipUnless(shutil.which("py-spy"), "there is no py-spy")

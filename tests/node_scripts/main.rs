@@ -304,8 +304,13 @@ fn jobs_are_listed_or_it_fails() {
         ("jobs/j1/job.json", "{\"id\":\"j1\"}\n"),
         ("jobs/j1/states", "1.0 0 s \n1.5 1 s \n2.0 0 x 0\n"),
         ("jobs/j1/idle.1", "1795262584 sleeping in nanosleep\n"),
+        ("jobs/j1/place.1", "{\"rank\": 1}\n"),
         ("jobs/j2/job.json", "{}\n"),
         ("jobs/j2/states", ""),
+        ("jobs/j2/nodes/c1/states", "1.0 4 s \n"),
+        ("jobs/j2/nodes/c1/idle.4", "1795262584 sleeping\n"),
+        ("jobs/j2/nodes/c1/place.4", "{}\n"),
+        ("jobs/j2/nodes/c1/log", "x\n"),
         ("jobs/j2/log", "x\n"),
         ("jobs/j3/job.json", ""),
         ("jobs/j3/env.json", "{}"),
@@ -320,8 +325,11 @@ fn jobs_are_listed_or_it_fails() {
     };
     let broken = ["./j3/env.json:", "./j3/job.json:", "./j3/result.json:{", "./j3/result.json:}"];
     let idle = "./j1/idle.1:1795262584 sleeping in nanosleep";
-    let all = [idle, "./j1/job.json:{\"id\":\"j1\"}", "./j1/states:2", "./j2/job.json:{}", "./j2/states:0"];
-    let all = [&all[..], &broken].concat();
+    // of a node that shares the directory
+    let shared = ["./j2/nodes/c1/idle.4:1795262584 sleeping", "./j2/nodes/c1/place.4:{}"];
+    let first =
+        [idle, "./j1/job.json:{\"id\":\"j1\"}", "./j1/place.1:{\"rank\": 1}", "./j1/states:2", "./j2/job.json:{}"];
+    let all = [&first[..], &shared, &["./j2/states:0", "./j2/states:1"], &broken].concat();
     assert_eq!(listed(&machine.prints(list, "")), all);
     for (tool, arguments) in [("grep", "*job.json*"), ("grep", "-aHc*"), ("find", "*")] {
         machine.break_tool(tool, arguments, "Input/output error");
@@ -331,7 +339,7 @@ fn jobs_are_listed_or_it_fails() {
     machine.break_tool("grep", "-aHc*", "./j2/states: No such file or directory");
     assert_eq!(
         listed(&machine.prints(list, "")),
-        [&[all[0], all[1], all[3]], &broken[..]].concat(),
+        [&[all[0], all[1], all[2], all[4]], &shared[..], &broken].concat(),
         "pruned meanwhile"
     );
     machine.repair();

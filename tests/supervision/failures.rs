@@ -8,6 +8,7 @@ use hvdctl::launch::programs::{ON_EVERY_NODE, RANK_SUPERVISOR};
 use hvdctl::node::network::alone;
 use hvdctl::record::JobState;
 use hvdctl::record::frames::FrameKind;
+use hvdctl::record::places::at_end;
 use rustix::process::Signal;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -92,6 +93,10 @@ fn the_rank_that_another_one_gave_up_waiting_for_is_the_root_cause() {
             end.failed(&format!("{gave_up} {does}"), 3);
             let said = end.ending.reason(&end.placement).unwrap();
             assert_eq!(said.contains(" s: sleeping in clock_nanosleep"), is_asleep, "{said}");
+            // where both were is in the result
+            let places = at_end(&end.ending, &end.placement).unwrap_or_default();
+            let sleeps = places.contains("rank 1 on node2 is sleeping in clock_nanosleep since");
+            assert_eq!((places.contains("rank 1 on node2"), sleeps), (true, is_asleep), "{places}{}", end.all);
         });
     });
 }

@@ -29,6 +29,7 @@ pub(super) fn rank_stack(rank: u32) -> RankStack {
         does,
         threads: vec![thread],
         failure: (rank == 0).then(|| "Permission denied".to_owned()),
+        dump: (rank == 1).then(|| "/workspace/nccl_trace_20261121-120304-k7qd_rank_1".to_owned()),
     };
     let failure = (rank == 0).then(|| "its supervisor did not answer within 6 s".to_owned());
     RankStack { rank, node: "node1".into(), quiet: 14, ending: false, processes: vec![process], left_out: 1, failure }

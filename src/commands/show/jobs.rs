@@ -153,10 +153,7 @@ fn job_table(jobs: &[&Job], now: f64) -> ResultText {
             cell((job.started > 0.0).then(|| format!("{} ago", span(now - job.started)))),
             cell(lasted(job, now)),
             cell(job.code),
-            job.reason
-                .clone()
-                .or_else(|| job.wait(now))
-                .unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
+            why(job, now),
         ]
     };
     let columns = [
@@ -173,6 +170,16 @@ fn job_table(jobs: &[&Job], now: f64) -> ResultText {
         note("WHY"),
     ];
     Table::new(columns, jobs.iter().map(row)).into()
+}
+
+/// Returns why a job ended so, waits or makes no progress, as text, and where its ranks are or were meanwhile.
+fn why(job: &Job, now: f64) -> String {
+    let places = job.places.as_ref();
+    match job.reason.clone().or_else(|| job.wait(now)) {
+        Some(reason) => places.map_or(reason.clone(), |places| format!("{reason}; where the ranks were: {places}")),
+        None if job.is_over() => places.map_or_else(String::new, |places| format!("where the ranks were: {places}")),
+        None => places.cloned().unwrap_or_else(|| idle_rank::descriptions(&job.idle).join("; ")),
+    }
 }
 
 /// The cell of a text that is empty if it is not known.

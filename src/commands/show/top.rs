@@ -6,8 +6,6 @@ use crate::document::End;
 use crate::error::{Error, Verdict};
 use crate::job::manage;
 use crate::record::JobState;
-use crate::record::find::Newest;
-use crate::record::list::Job;
 use crate::top::screen::Screen;
 use crate::top::watch::{Display, WatchedJob, watch};
 use schemars::JsonSchema;
@@ -32,18 +30,7 @@ pub async fn run(options: &Top, context: &Context) -> Result<Outcome, Error> {
         return Err(Error::usage("top needs a terminal", hint));
     }
     let list = session.cancellation.run(manage::list(target, fleet, events)).await?;
-    let job = match &options.job {
-        Some(name) => list.find_readable(Some(name), Newest::Program)?,
-        None => list.newest_running().map(|(job, ..)| job).ok_or_else(|| {
-            Error::check("no job is running", "hvdctl jobs lists those that ended, and hvdctl report shows one")
-        })?,
-    };
-    if job.waits_for_nodes() {
-        return Err(Error::check(format!("job {} waits for its nodes", job.id), "hvdctl jobs shows why"));
-    }
-    if job.is_over() {
-        return Err(over(job));
-    }
+    let job = list.find_running(options.job.as_deref())?;
     let suspended = if *json { None } else { Some(events.suspend().await) };
     let display = match json {
         true => Display::Events,
@@ -53,12 +40,6 @@ pub async fn run(options: &Top, context: &Context) -> Result<Outcome, Error> {
     let state = session.cancellation.run(watch(watched, display, events)).await?;
     drop(suspended);
     Ok(ended(state))
-}
-
-fn over(job: &Job) -> Error {
-    let state = job.state.map_or_else(String::new, |state| format!(" ({state})"));
-    let hint = format!("hvdctl report {} shows it, hvdctl logs {} its output", job.id, job.id);
-    Error::check(format!("job {} has ended{state}", job.id), hint)
 }
 
 pub(in crate::commands) fn ended(state: Option<JobState>) -> Outcome {

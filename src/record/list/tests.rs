@@ -134,6 +134,19 @@ fn a_running_job_has_its_ranks_without_progress() {
     let does = "waiting in read for data from /a:b".to_owned();
     assert_eq!(idle(&["j1"]), [IdleRank { rank: 1, node: "b".into(), since: 1000.0, does }]);
     assert_eq!(idle(&[]), [], "it is over");
+    // where it is, by its stack
+    let stack =
+        "{\"rank\":0,\"quiet\":9,\"left_out\":0,\"processes\":[{\"pid\":0,\"command\":\"\",\"does\":\"in: here\"}]}";
+    let places = |text: &String| listed("lab", &[("a", &none), ("b", text)], &["j1"], 5000.0)[0].places.clone();
+    assert_eq!(places(&waits), None);
+    assert_eq!(places(&format!("{waits}./j1/place.1:{stack}\n")).as_deref(), Some("rank 1 on b is in: here"));
+    assert_eq!(places(&format!("{waits}./j1/place.1:{{\n./j1/place.x:{stack}\n")), None);
+    // of a node that shares the directory of the one that was asked; a rank can create others
+    let shared = format!("./j1/states:1\n./j1/nodes/c7/idle.1:1000 sleeping\n./j1/nodes/c7/place.1:{stack}\n");
+    let forged = "./j1/nodes/\u{1b}[2J/idle.0:1 a\n./j1/nodes/c7/x/idle.0:1 a\n./j1/nodes/c7/result.json:{}\n";
+    let job = &listed("lab", &[("login", &format!("{text}{shared}{forged}"))], &["j1"], 5000.0)[0];
+    let idle: Vec<(u32, &str)> = job.idle.iter().map(|idle| (idle.rank, &*idle.node)).collect();
+    assert_eq!((idle, job.places.as_deref()), (vec![(1, "c7")], Some("rank 1 on c7 is in: here")));
 }
 
 #[test]

@@ -85,13 +85,17 @@ class Log:
         """Writes a frame about the rank's progress, also into `states`: it shows which rank failed first, even if
         earlier output or a full disk delays the frame in the log."""
         at = at or time.time()
+        self.note(kind, text, at)
+        self.write(kind, [text], attempts=3 if kind == b"x" else 1, at=at)
+
+    def note(self, kind, text, at):
+        """Writes a frame into `states` only."""
         try:
             states = self.open("states")
             os.write(states, b"%.6f %d %s %s\n" % (at, self.rank, kind, text))
             os.close(states)
         except OSError:
             pass
-        self.write(kind, [text], attempts=3 if kind == b"x" else 1, at=at)
 
 
 def updates(line):

@@ -131,9 +131,10 @@ def name(pid):
 
 
 def signals(pid, field):
-    """The set of signals in a field of `status`, as a bit mask; None if it cannot be read."""
+    """The set of signals in a field of `status`, as a bit mask; None if it cannot be read. `pid`: a process, or
+    `PROCESS/task/THREAD`."""
     # as bytes, because the name in it may contain any character
-    with contextlib.suppress(OSError, StopIteration), open("/proc/%d/status" % pid, "rb") as file:
+    with contextlib.suppress(OSError, StopIteration), open("/proc/%s/status" % pid, "rb") as file:
         line = next(line for line in file if line.startswith(field + b":"))
         return int(line.split()[1], 16)
     return None

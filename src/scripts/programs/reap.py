@@ -52,6 +52,7 @@ READING = 0.7  # seconds for which a reading delays the end of a rank at most
 DRAINED = 3  # exit code of `ready` on a drained node
 MOST_TENSORS = 1000  # characters of their names
 MOST_WORDS = 400  # characters of a line of a rank, and of what it does
+MOST_PLACE = 2000  # of where a rank was, as JSON (stacks.py)
 IDLE = (None, "blocked", "kernel", "waiting")  # what a rank without progress does (activity.py)
 # what is reported at the end, in numbers that the result's readers can read
 REPORT = {
@@ -63,6 +64,7 @@ REPORT = {
     "lost": [{"time": files.is_number, "rank": files.is_count, "lines": files.is_count}],
     "gave_up": [{"time": files.is_number, "rank": files.is_count, "text": files.is_text}],
     "quiet": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count, "does": files.is_text}],
+    "places": files.optional([{"time": files.is_number, "rank": files.is_count, "text": files.is_text}]),
 }
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
@@ -142,16 +144,17 @@ def forget(again):
                                                       "first.json", "own.json", "process.json", "notebook_rank.json",
                                                       "py-spy")
     for file in os.listdir(HERE) if os.path.isdir(HERE) else []:
-        if file in removed or file.startswith(("idle.", "stack.")):
+        if file in removed or file.startswith(("idle.", "place.", "stack.")):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(HERE, file))
 
 
 def parse_states(lines, since=0):
     """How many ranks started, how they ended, which of them hang or were reported to, how much of their output a full
-    disk lost, which gave up waiting, and which made no progress when they were asked to end, since then, by the lines
-    of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or impossible."""
-    found = {"started": 0, "exits": [], "hung": [], "lost": [], "gave_up": [], "quiet": []}
+    disk lost, which gave up waiting, which made no progress when they were asked to end, and where they were, since
+    then, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or
+    impossible."""
+    found = {"started": 0, "exits": [], "hung": [], "lost": [], "gave_up": [], "quiet": [], "places": []}
 
     def add(name, **fields):
         if files.fits([fields], REPORT[name]):
@@ -179,6 +182,10 @@ def parse_states(lines, since=0):
                 add("gave_up", time=at, rank=rank, text=" ".join(words[3:])[:MOST_WORDS])
             elif kind == "v":
                 add("quiet", time=at, rank=rank, seconds=int(words[3]), does=" ".join(words[4:])[:MOST_WORDS])
+            elif kind == "k":
+                text = " ".join(words[3:])
+                found["places"] = [one for one in found["places"] if one["rank"] != rank]
+                add("places", time=at, rank=rank, text=text if len(text) <= MOST_PLACE else "")
         except (IndexError, ValueError):
             pass
     return found

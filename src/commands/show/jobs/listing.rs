@@ -86,7 +86,7 @@ where
         loop {
             screen.draw(|frame| {
                 let fitted = text.fitted(Some(frame.area().width.into()));
-                first = page(frame, &fitted, first);
+                first = page(frame, &fitted, first, "q: quit   up, down: scroll");
             })?;
             tokio::select! {
                 read = &mut reading => {
@@ -94,7 +94,7 @@ where
                     break;
                 }
                 key = screen.keys.recv() => match key {
-                    Some(TypedKey::Quit) | None => {
+                    Some(TypedKey::Quit | TypedKey::Interrupt) | None => {
                         drop(screen);
                         drop(suspended);
                         return Ok(Outcome::ok(String::new(), NoDetails {}));

@@ -61,6 +61,9 @@ def free_port(count):
 MOST_WORDS, LONGEST, FIRST = 128 << 10, 240, 32
 SHORTER = 160  # characters of a text, without the time and place in a log before it, if that is too much
 LOGGED = re.compile(r"\[E[^]]*\] ?")
+# places that are kept of ranks at the end, and seconds without progress from which a rank has waited (record/waits.rs)
+MOST_PLACES, LEAST_QUIET = 16, 5
+PLACE = {"quiet": files.is_count, "processes": [{"threads": [{"frames": [{"file": files.is_text}]}]}]}
 MOST_EVENT = 96 << 10  # bytes of an event in the log, whose readers skip longer frames than 144 KiB (record/frames.rs)
 
 
@@ -337,6 +340,34 @@ def words_of_ranks(gave_up, quiet):
     return {"gave_up": [], "quiet": []}
 
 
+def places_of_ranks(placed, has_waited):
+    """Where ranks were when they were asked to end, those at the same place together, the fewest first; empty if that
+    had nothing to do with waiting. `has_waited`: whether a rank gave up waiting, hung or made no progress."""
+    groups = {}
+    for one in placed:
+        with contextlib.suppress(ValueError, IndexError):
+            found = files.parse(one["text"].encode(), PLACE)
+            main = found["processes"][0]
+            inner = main["threads"][0]["frames"] if main["threads"] else []
+            # as in model/stack.rs: frames of the kernel are no place
+            is_code = any(frame["file"] for frame in inner)
+            key = json.dumps(inner if is_code else [main.get("failure"), main.get("does")])
+            group = groups.setdefault(key, {"ranks": [], "quiet": -1})
+            group["ranks"].append(one["rank"])
+            if found["quiet"] > group["quiet"]:
+                group.update(quiet=found["quiet"], stack=one["text"])
+    if not has_waited and all(group["quiet"] < LEAST_QUIET for group in groups.values()):
+        return []
+    found = sorted(groups.values(), key=lambda group: (len(group["ranks"]), min(group["ranks"])))
+    kept = found if len(found) <= MOST_PLACES else found[:MOST_PLACES - 1] + found[-1:]
+    return [{"ranks": sorted(group["ranks"]), "stack": group["stack"]} for group in kept]
+
+
+def without_places(outcome):
+    """The report of the nodes, without where ranks were: the log has that."""
+    return {name: value for name, value in outcome.items() if name != "places"}
+
+
 def without_words(outcome, most=0):
     """The report of the nodes, without what ranks have said and done if it is longer than this."""
     return outcome if size(outcome) <= most else dict(outcome, gave_up=[], quiet=[])
@@ -349,10 +380,14 @@ def outcome(report, places, node, since=0):
     others = [place["node"] for place in places if place["node"] != node]
 
     def all_of(what):
-        every = [dict(one, node=name, time=one["time"] - end["ahead"]) for name, end in took_part for one in end[what]]
+        every = [dict(one, node=name, time=one["time"] - end["ahead"]) for name, end in took_part
+                 for one in end.get(what) or []]
         return [one for one in every if one["time"] >= since]
 
+    has_waited = any(all_of(what) for what in ("gave_up", "hung", "quiet"))
+    places = places_of_ranks(all_of("places"), has_waited)
     return {
+        **({"places": places} if places else {}),
         "started": sum(end["started"] for _, end in took_part),
         "exits": all_of("exits"),
         "hung": all_of("hung"),

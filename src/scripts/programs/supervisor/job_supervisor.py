@@ -44,7 +44,8 @@ import relay  # noqa: E402
 import result  # noqa: E402
 import roster  # noqa: E402
 import workers  # noqa: E402
-from attempt import MOST_EVENT, Attempt, Launcher, StartCheck, of_this_node, outcome, without_words  # noqa: E402
+from attempt import (  # noqa: E402
+    MOST_EVENT, Attempt, Launcher, StartCheck, of_this_node, outcome, without_places, without_words)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
@@ -495,6 +496,7 @@ class JobSupervisor:
     def record_attempt(self, outcome, pause):
         """Records an attempt that failed."""
         self.attempt.is_recorded = True
+        outcome = without_places(outcome)
         # readers of the list of jobs skip a file that is too large (job/list.sh)
         recorded = outcome if len(self.attempts) < WITH_WORDS else without_words(outcome)
         self.attempts.append(dict(recorded, started=self.attempt.started, ended=time.time(), ranks=self.ranks()))

@@ -452,7 +452,7 @@ class Supervisor:
             self.state = rank_state.Ended(code, False, None)
             return False
         self.log.state(b"s", b"")
-        self.stacks = stacks.Stacks(self.log, path, self.children.start)
+        self.stacks = stacks.Stacks(self.log, path, self.children.start, lambda text: self.waiting.note_place(text))
         reports = HangReports(self.log, self.launcher)
         lines_of = frames.Lines if self.job.get("log_progress") else frames.LastStates
 

@@ -1,7 +1,8 @@
 """Where the processes of a rank are: their stacks as py-spy reads them, and what the kernel shows of processes that it
 cannot read. The supervisor starts the rank, so it may read it where other processes of the login may not
 (/proc/sys/kernel/yama/ptrace_scope). A rank goes on while it is read, and is read only if a person asks or if something
-is wrong: it makes no progress, or its end is requested because another rank has failed.
+is wrong: it makes no progress, or its end is requested because another rank has failed. If a person asks, PyTorch's
+flight recorder is asked, too (flight_recorder.py), and with --native gdb reads what py-spy cannot (debugger.py).
 
 `hvdctl stack` asks with the file `stack.wanted` in the job's directory (job/stack.sh).
 The answer is the file `stack.RANK`. All other readings become frames of the log (model/stack.rs)."""
@@ -16,7 +17,9 @@ import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
 import activity  # noqa: E402
+import debugger  # noqa: E402
 import files  # noqa: E402
+import flight_recorder  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
 import waiting  # noqa: E402
@@ -31,6 +34,7 @@ LONG = 4  # seconds that py-spy may take
 # the same for a reading that delays an end, for how long it does so at most, and the most processes that it reads
 SHORT, DELAY, FEW = 0.4, reap.READING, 3
 AGAIN, AGAIN_AT_END = 600, 10  # seconds between two that become frames
+NO_PY_SPY, NO_START = "there is no py-spy", "cannot start py-spy"  # job/stack.rs sends one then
 LOOK = 1  # seconds between two looks at what another node may have written
 QUIET = 5  # seconds without progress after which a rank is read before it is asked for its end
 
@@ -48,10 +52,14 @@ def py_spy(directory, path):
     return sent if os.access(sent, os.X_OK) else shutil.which("py-spy", path=path)
 
 
+def shown(name, file, line):
+    """A frame within limits."""
+    return {"name": short(name), "file": short(file), "line": min(max(line, 0), MOST_LINE)}
+
+
 def frame(found, with_locals):
     """A frame of py-spy's, shorter."""
-    line = min(max(int(found.get("line") or 0), 0), MOST_LINE)
-    short_one = {"name": short(found.get("name")), "file": short(found.get("filename")), "line": line}
+    short_one = shown(found.get("name"), found.get("filename"), int(found.get("line") or 0))
     if with_locals:
         short_one["locals"] = [{"name": short(one.get("name")), "value": short(one.get("repr"), 80)}
                                for one in (found.get("locals") or [])[:LOCALS]]
@@ -103,12 +111,13 @@ def reason(text):
 
 
 class Reading(threading.Thread):
-    """One reading of all processes of a program. `result` is set when it is done."""
+    """One reading of all processes of a program. `program`, `gdb`: the paths of py-spy and gdb, as far as they are
+    there; `result` is set when it is done."""
 
-    def __init__(self, pid, program, request, limit, start):
+    def __init__(self, pid, program, request, limit, start, gdb=None):
         super().__init__(daemon=True)
         self.pid, self.program, self.request, self.limit, self.start_child = pid, program, request, limit, start
-        self.result = None
+        self.gdb, self.result = gdb, None
 
     def run(self):
         found = self.family()
@@ -119,7 +128,41 @@ class Reading(threading.Thread):
             result["failure"] = "it has just ended"
         started = [self.begin(pid) for pid in found[:most]]
         result["processes"] = [self.end(*one, until=until) for one in started]
+        if self.request["number"]:
+            self.ask_flight_recorders(result["processes"])
+        if self.request["native"]:
+            self.debug(result["processes"])
         self.result = result
+
+    @staticmethod
+    def ask_flight_recorders(found):
+        """Asks them for a dump, and notes where it goes."""
+        for process in found:
+            dump = flight_recorder.ask(process["pid"])
+            if dump is not None:
+                process["dump"] = short(dump)
+
+    def debug(self, found):
+        """Reads with gdb the processes that py-spy cannot read, those that only wait for others at last. One that is
+        Python's and has no py-spy yet is left for that."""
+        until = time.monotonic() + debugger.LIMIT
+        failed = [process for process in found if "failure" in process]
+        for process in sorted(failed, key=lambda one: waiting.FOR_A_CHILD in (one.get("does") or "")):
+            lacks_py_spy = process["failure"].startswith((NO_PY_SPY, NO_START))
+            if lacks_py_spy and debugger.runs_python(process["pid"]):
+                continue
+            if self.gdb is None:
+                if not lacks_py_spy:
+                    process["failure"] = short(process["failure"] + "; gdb, which is not there, would show more")
+                continue
+            try:
+                found_threads = debugger.read(self.gdb, process["pid"], until - time.monotonic(), self.start_child)
+                process["threads"] = [dict(one, name=short(one["name"]),
+                                           frames=[shown(**each) for each in one["frames"][:FRAMES]])
+                                      for one in found_threads[:THREADS]]
+                del process["failure"]
+            except ValueError as error:
+                process["failure"] = short("%s; %s" % (process["failure"], error))
 
     def family(self):
         """The program's processes. One of them may end meanwhile."""
@@ -135,13 +178,13 @@ class Reading(threading.Thread):
         options = ["--locals"] * self.request["locals"]
         options.append("--native" if self.request["native"] else "--nonblocking")
         if not self.program:
-            return pid, None, "there is no py-spy"
+            return pid, None, NO_PY_SPY
         try:
             child = self.start_child([self.program, "dump", "--json", "--pid", str(pid)] + options, env={}, cwd="/",
                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             return pid, child, None
         except OSError as error:
-            return pid, None, "cannot start py-spy: %s" % error.strerror
+            return pid, None, "%s: %s" % (NO_START, error.strerror)
 
     def end(self, pid, child, failure, until):
         """The result for a process."""
@@ -179,15 +222,33 @@ def encoded(result):
     return text.encode()
 
 
+def place(result):
+    """Where the rank is, as a short JSON text of the same form: the process that shows it (as `main` of model/stack.rs)
+    with its innermost frames; None if that is not known."""
+    for process in sorted(result["processes"], key=lambda one: (
+            "failure" in one, waiting.FOR_A_CHILD in (one.get("does") or "")))[:1]:
+        thread = (process.get("threads") or [{"name": "", "active": False, "frames": []}])[0]
+        innermost = [dict(frame) for frame in thread["frames"]]
+        for frame in innermost:
+            frame.pop("locals", None)
+        for most in (30, 20, 12, 6, 2, 0):
+            short_one = dict(process, command="", pid=0, threads=[dict(thread, frames=innermost[:most])])
+            text = json.dumps(dict({name: result[name] for name in ("rank", "quiet", "ending")}, left_out=0,
+                                   processes=[short_one])).encode()
+            if len(text) <= reap.MOST_PLACE:
+                return text
+    return None
+
+
 class Stacks:
     """The readings of one rank, one at a time. `path`: the rank's PATH; `start`: starts a child, as
-    `subprocess.Popen`."""
+    `subprocess.Popen`; `note_place`: is given where the rank is."""
 
     OWN = {"number": "", "locals": False, "native": False, "failed": True}  # a request of the supervisor itself
 
-    def __init__(self, log, path, start):
-        self.log, self.path, self.start = log, path, start
-        self.reading, self.quiet = None, 0
+    def __init__(self, log, path, start, note_place=lambda text: None):
+        self.log, self.path, self.start, self.note_place = log, path, start, note_place
+        self.reading, self.quiet, self.last = None, 0, None  # last: the result that was recorded
         self.recorded = None  # when a frame was written
         self.is_ending = False  # whether it was read before its end, or need not be
         # other nodes of Slurm's write the request; a network file system may remember that it was missing
@@ -224,13 +285,17 @@ class Stacks:
 
     def begin(self, pid, quiet, request=OWN, limit=LONG, again=AGAIN):
         """Begins a reading, unless one goes on or, if no operator waits for it, one was recorded less than `again`
-        seconds ago."""
+        seconds ago. Returns whether one goes on."""
         is_soon = self.recorded is not None and time.monotonic() - self.recorded < again
-        if self.reading or not request["number"] and is_soon:
-            return
+        if self.reading:
+            return True
+        if not request["number"] and is_soon:
+            return False
         self.quiet = quiet
-        self.reading = Reading(pid, py_spy(PROGRAMS, self.path), request, limit, self.start)
+        gdb = debugger.find(self.path) if request["native"] else None
+        self.reading = Reading(pid, py_spy(PROGRAMS, self.path), request, limit, self.start, gdb)
         self.reading.start()
+        return True
 
     def read_before_end(self, pid, quiet):
         """Reads a program that is about to be asked for its end, once, if others have failed or it makes no
@@ -244,7 +309,9 @@ class Stacks:
             if self.reading and not self.reading.request["locals"]:
                 # an operator has just asked; variables are not for the log
                 self.reading.request = dict(self.reading.request, failed=True)
-            self.begin(pid, quiet, limit=SHORT, again=AGAIN_AT_END)
+            is_soon = not self.begin(pid, quiet, limit=SHORT, again=AGAIN_AT_END)
+            if is_soon and self.last:
+                self.note(dict(self.last, ending=True))
             self.finish(DELAY)
 
     def finish(self, seconds):
@@ -263,5 +330,14 @@ class Stacks:
             with contextlib.suppress(OSError):
                 files.write("stack.%d" % self.log.rank, encoded(result).decode(), False)
         if request["failed"]:
-            self.recorded = time.monotonic()
+            self.recorded, self.last = time.monotonic(), result
             self.log.write(b"k", [encoded(result)])
+            self.note(result)
+
+    def note(self, result):
+        """Notes where the rank is, for the list of jobs: at its end for the result of the job."""
+        text = place(result)
+        if text and self.is_ending:
+            self.log.note(b"k", text, time.time())
+        elif text:
+            self.note_place(text)

@@ -13,6 +13,7 @@ from processes import fields  # noqa: E402
 
 LONGEST = 300  # bytes of a description; paths are part of it
 STOPPED = {b"T": "stopped by a signal (SIGSTOP)", b"t": "stopped by a debugger"}
+FOR_A_CHILD = "for a child process"
 # system calls in which programs wait, by their numbers (x86_64, aarch64), with what they wait for; %s: what the first
 # argument, a file descriptor, stands for
 CALLS = {
@@ -30,7 +31,7 @@ CALLS = {
     "accept": (43, 202, "for a connection"), "accept4": (288, 242, "for a connection"),
     "connect": (42, 203, "for a connection"),
     "flock": (73, 32, "for a lock on %s"), "fcntl": (72, 25, "for a lock on %s"), "ioctl": (16, 29, "for %s"),
-    "wait4": (61, 260, "for a child process"), "waitid": (247, 95, "for a child process"),
+    "wait4": (61, 260, FOR_A_CHILD), "waitid": (247, 95, FOR_A_CHILD),
     "pause": (34, None, "for a signal"), "rt_sigsuspend": (130, 133, "for a signal"),
     "rt_sigtimedwait": (128, 137, "for a signal"),
     "semop": (65, 193, "for a semaphore"), "semtimedop": (220, 192, "for a semaphore"),
@@ -125,12 +126,12 @@ def encoded(words):
 class Waiting:
     """A watch on whether a rank has been without progress for `limit` seconds (0: never). `log` gets the frames; the
     file `idle.RANK` in the job's directory exists while it waits, so that others see it (job/list.sh,
-    node/facts.sh)."""
+    node/facts.sh), and so does `place.RANK` when its stacks have been read (stacks.py)."""
 
     def __init__(self, log, limit):
         self.log, self.limit = log, limit
         self.since = None  # when the wait that was reported began
-        self.path = os.path.join(log.directory, "idle.%d" % log.rank)
+        self.paths = [os.path.join(log.directory, "%s.%d" % (name, log.rank)) for name in ("idle", "place")]
         self.forget()  # an earlier attempt's that was killed
 
     def note(self, seconds, describe_it):
@@ -140,7 +141,7 @@ class Waiting:
             self.since = time.monotonic() - seconds
             words = encoded(describe_it())
             self.log.state(b"q", b"%d %s" % (seconds, words))
-            self.record(b"%d %s\n" % (time.time() - seconds, words))
+            self.record(0, b"%d %s\n" % (time.time() - seconds, words))
             return True
         if self.since is not None and seconds < self.limit:
             self.log.state(b"g", b"%d" % max(time.monotonic() - seconds - self.since, 0))
@@ -148,13 +149,19 @@ class Waiting:
             self.forget()
         return False
 
-    def record(self, line):
+    def note_place(self, text):
+        """Notes where the rank is, if it waits."""
+        if self.since is not None:
+            self.record(1, text + b"\n")
+
+    def record(self, which, line):
         # a full disk keeps it out of the lists of jobs; the log has it
         with contextlib.suppress(OSError):
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            file = os.open(self.paths[which], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             os.write(file, line)
             os.close(file)
 
     def forget(self):
-        with contextlib.suppress(OSError):
-            os.unlink(self.path)
+        for path in self.paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
