@@ -46,6 +46,9 @@ const IDLE: u64 = 5;
 /// A part of the description of a process that waits for another one (`waiting.py`).
 const FOR_CHILD: &str = "for a child process";
 
+/// The words of stacks.py for a process that a core executes.
+const RUNNING: &str = "running";
+
 /// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StackFrame {
@@ -235,7 +238,9 @@ impl RankStack {
     /// Describes what its process does: `sleeping in clock_nanosleep since 14 s`.
     fn activity(&self) -> Option<String> {
         let does = self.main()?.does.as_deref()?;
-        Some(if self.quiet >= IDLE { format!("{does} since {} s", self.quiet) } else { does.to_owned() })
+        // a rank without progress runs for a moment when it is read
+        let has_time = self.quiet >= IDLE && does != RUNNING;
+        Some(if has_time { format!("{does} since {} s", self.quiet) } else { does.to_owned() })
     }
 
     /// Returns what ranks at the same place have in common.
@@ -488,6 +493,13 @@ mod tests {
         let at = |number: u32| rank(number, 0, "running", vec![frame("f", "/p/a.py", number + 1)]);
         let text = sentence(&groups((0..9).map(at)), Some(9)).unwrap();
         assert!(text.ends_with("; 5 more ranks are elsewhere") && text.matches(';').count() == 4, "{text}");
+    }
+
+    #[test]
+    fn a_rank_that_runs_as_it_is_read_has_not_run_since_its_last_progress() {
+        let runs = |quiet| groups([rank(1, quiet, RUNNING, Vec::new())])[0].describe();
+        assert_eq!([runs(0), runs(90)], ["running", "running"]);
+        assert_eq!(groups([rank(1, 90, "sleeping", Vec::new())])[0].describe(), "sleeping since 90 s");
     }
 
     #[test]

@@ -8,11 +8,22 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+/// The checkout.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 /// Follows a guide in the directory of a lab, with the examples next to the inventory, as a reader whose ssh knows the
 /// nodes.
 #[track_caller]
 pub fn follow(page: &str, lab: &Lab) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    follow_with(page, lab, &[]);
+}
+
+/// Follows a guide with these environment variables.
+#[track_caller]
+fn follow_with(page: &str, lab: &Lab, variables: &[(&str, &Path)]) {
+    let root = root();
     let text = fs::read_to_string(root.join("docs/guide").join(page)).unwrap();
     let steps = steps(&text).unwrap_or_else(|fault| panic!("{page}: {fault}"));
     let home = lab.path().join("home");
@@ -32,7 +43,7 @@ pub fn follow(page: &str, lab: &Lab) {
     }
     let program = Path::new(hvdctl.get_program()).parent().unwrap();
     shell.env("HOME", home).env("PATH", format!("{}:{}", program.display(), own_home()));
-    shell.env_remove("XDG_STATE_HOME").env_remove("SSH_AUTH_SOCK");
+    shell.env_remove("XDG_STATE_HOME").env_remove("SSH_AUTH_SOCK").envs(variables.iter().copied());
     let done = run(shell, s(400));
     let found = differences(&steps, &outcomes(&done.out));
     assert!(found.is_empty(), "docs/guide/{page}\n\n{}", found.join("\n\n"));
@@ -90,6 +101,8 @@ fn the_guide_to_failures() {
     // a hung rank is named half a minute earlier
     lab.edit("connect_timeout_s = 10\n", "connect_timeout_s = 10\nidle_margin_s = 1\n");
     follow("failures.md", &lab);
+    // the real one is fetched over the network
+    follow_with("hangs.md", &lab, &[("HVDCTL_PY_SPY", &root().join("tests/fixtures/py-spy"))]);
 }
 
 #[test]
