@@ -357,10 +357,7 @@ mod tests {
                  Connection refused",
                 GivingUp { address: Some("10.0.0.2 port 45001".into()), ..lost() },
             ),
-            (
-                "node1: Test NCCL failure common.cu:303 'remote process exited or there was a network error / '",
-                lost(),
-            ),
+            ("node1: Test NCCL failure common.cu:303 'remote process exited or there was a network error / '", lost()),
         ]);
     }
 

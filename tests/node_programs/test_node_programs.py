@@ -2112,10 +2112,32 @@ class Waits(unittest.TestCase):
         self.assertEqual(of(waiting.of_thread, "0 0x4"), "waiting in read for data from a pipe")
         with mock.patch("peers.connections", lambda numbers: [here] if numbers == {"8"} else []):
             self.assertEqual(of(waiting.of_thread, "45 0x5"), "waiting in recvfrom for data from 10.0.0.9 port 5432")
+        # a connection that is not there yet
+        for number, name in ((7, "poll"), (42, "connect"), (232, "epoll_wait")):
+            with mock.patch.object(waiting, "goal", lambda _thread: "10.0.0.9 port 5432"):
+                self.assertEqual(of(waiting.of_thread, "%d 0x5" % number),
+                                 "waiting in %s for a connection to 10.0.0.9 port 5432" % name)
+        self.assertEqual(of(waiting.of_thread, "7 0x5"), "waiting in poll for input")
         self.assertEqual(of(waiting.of_thread, "", "hrtimer_nanosleep"), "sleeping in hrtimer_nanosleep")
         self.assertEqual([of(waiting.of_thread, ""), of(waiting.of_blocked, "")], ["sleeping", "blocked in the kernel"])
         self.assertEqual(of(waiting.of_blocked, "0 0x3", "nfs_wait"),
                          "blocked in the kernel in nfs_wait (in read for data from /mnt/a b)")
+
+    def test_where_a_program_tries_to_connect_is_known(self):
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        found = [socket.socket() for _ in range(4)]
+        for one in [listener] + found:
+            self.addCleanup(one.close)
+        self.assertEqual(waiting.goal("/proc/self/task/1"), "")
+        thread = "/proc/%d/task/%d" % (os.getpid(), os.getpid())
+        self.assertEqual(waiting.goal(thread), "")
+        # a listener that takes no more connections is as a node that does not answer
+        for one in found:
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        self.assertEqual(waiting.goal(thread), "127.0.0.1 port %d" % listener.getsockname()[1])
 
     def test_a_program_that_is_gone_cannot_be_described(self):
         self.assertEqual(waiting.describe(1 << 22, b"blocked"), "what it does cannot be read")

@@ -23,7 +23,9 @@ def wait_for_others():
     listener.bind(sys.argv[2] if len(sys.argv) > 2 and RANK == 0 else "")
     listener.listen(1)
     listener.accept()
-    raise RuntimeError("[/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete")
+    error = "RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete"
+    print(error, file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def all_reduce():
