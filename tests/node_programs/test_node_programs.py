@@ -2132,9 +2132,10 @@ class Waits(unittest.TestCase):
             self.addCleanup(one.close)
         self.assertEqual(waiting.goal("/proc/self/task/1"), "")
         thread = "/proc/%d/task/%d" % (os.getpid(), os.getpid())
-        self.assertEqual(waiting.goal(thread), "")
+        found[0].connect(listener.getsockname())
+        self.assertEqual(waiting.goal(thread), "", "it is connected")
         # a listener that takes no more connections is as a node that does not answer
-        for one in found:
+        for one in found[1:]:
             one.setblocking(False)
             one.connect_ex(listener.getsockname())
         self.assertEqual(waiting.goal(thread), "127.0.0.1 port %d" % listener.getsockname()[1])
