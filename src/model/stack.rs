@@ -128,7 +128,7 @@ pub struct RankStack {
     pub ending: bool,
     /// The ranks for which it waits, as Horovod's stall check in it says.
     #[serde(default)]
-    pub awaited: Vec<AwaitedRank>,
+    pub waits_for: Vec<AwaitedRank>,
     /// The process that the rank's supervisor has started, and those that descend from it.
     pub processes: Vec<StackProcess>,
     /// The number of processes that were not read, because there are too many.
@@ -286,21 +286,21 @@ impl StackGroup {
     }
 
     /// Returns the ranks for which its ranks wait, as their library says.
-    fn awaited(&self) -> &[AwaitedRank] {
-        self.ranks.iter().map(|rank| &*rank.awaited).find(|awaited| !awaited.is_empty()).unwrap_or_default()
+    fn waits_for(&self) -> &[AwaitedRank] {
+        self.ranks.iter().map(|rank| &*rank.waits_for).find(|waits_for| !waits_for.is_empty()).unwrap_or_default()
     }
 
     /// Returns whether its ranks wait for others in a collective operation.
     fn waits(&self) -> bool {
-        !self.awaited().is_empty() || self.example().call().is_some_and(|(_, is_collective)| is_collective)
+        !self.waits_for().is_empty() || self.example().call().is_some_and(|(_, is_collective)| is_collective)
     }
 
     /// Describes where its ranks are: `load (data.py:31), sleeping in clock_nanosleep since 14 s`.
     pub fn describe(&self) -> String {
         let example = self.example();
-        if let Some(first) = self.awaited().first() {
+        if let Some(first) = self.waits_for().first() {
             let place = example.call().map_or_else(String::new, |(call, _)| format!("in {call} "));
-            let ranks = fold(self.awaited().iter().map(|one| one.rank));
+            let ranks = fold(self.waits_for().iter().map(|one| one.rank));
             return format!("{place}for {ranks} (Horovod: {})", first.tensors);
         }
         let words: Vec<String> = match example.call() {
@@ -321,7 +321,7 @@ impl StackGroup {
             return format!("{subject} could not be read: {}", self.describe());
         }
         let verb = match (self.waits(), self.example().code().is_empty()) {
-            (true, _) if !self.awaited().is_empty() => {
+            (true, _) if !self.waits_for().is_empty() => {
                 if is_one {
                     "waits"
                 } else {
@@ -476,8 +476,8 @@ mod tests {
             failure: None,
         };
         let node = format!("node{}", rank / 2 + 1);
-        let (awaited, processes) = (Vec::new(), vec![process]);
-        RankStack { rank, node, quiet, ending: false, awaited, processes, left_out: 0, failure: None }
+        let (waits_for, processes) = (Vec::new(), vec![process]);
+        RankStack { rank, node, quiet, ending: false, waits_for, processes, left_out: 0, failure: None }
     }
 
     #[test]
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn what_horovod_says_names_the_rank_that_others_wait_for() {
         let mut waits = rank(0, 60, "waiting in futex for a lock or another thread", waiting());
-        waits.awaited = vec![AwaitedRank { rank: 2, tensors: "grad_a, grad_b".into() }];
+        waits.waits_for = vec![AwaitedRank { rank: 2, tensors: "grad_a, grad_b".into() }];
         let slow = rank(2, 64, "sleeping in clock_nanosleep", loading());
         let text = "rank 0 on node1 waits in all_reduce (train.py:44) for rank 2 (Horovod: grad_a, grad_b)";
         assert_eq!(sentence(&groups([waits.clone()]), None).unwrap(), text);

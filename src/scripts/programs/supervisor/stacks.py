@@ -260,7 +260,7 @@ class Stacks:
             return
         request, self.reading = self.reading.request, None
         result.update(rank=self.log.rank, quiet=int(self.quiet), number=request["number"], ending=self.is_ending,
-                      awaited=self.awaited)
+                      waits_for=self.awaited)
         if request["number"]:
             with contextlib.suppress(OSError):
                 files.write("stack.%d" % self.log.rank, encoded(result).decode(), False)
