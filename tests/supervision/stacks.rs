@@ -198,3 +198,25 @@ fn ranks_without_progress_are_read_once() {
     assert_eq!(found.iter().map(|one| one.rank).collect::<Vec<_>>(), [1], "{}", end.all);
     assert!(found[0].quiet >= 2, "{}", end.all);
 }
+
+#[test]
+fn a_rank_that_horovod_names_is_recorded_with_the_stack_of_the_one_that_says_so() {
+    each([Method::Gloo, Method::Mpi], |method| {
+        let cluster = Cluster::new();
+        let program = "if rank == 0:
+    print('One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting '
+          'for remainder of ranks for more than 60 seconds. This may\\nMissing ranks:\\n1: [grad_a, grad_b]\\nstep 1: [2]',
+          file=sys.stderr)
+print('ready', flush=True)
+time.sleep(1000)";
+        let job = cluster.start(&Spec::python(method, program));
+        job.until_ready();
+        job.until_holds("rank 0 is read", || !stacks(&job.frames(0)).is_empty());
+        job.signal(Signal::TERM);
+        let end = job.end();
+        let mut found = stacks(&end.frames);
+        found.retain(|stack| stack.rank == 0);
+        let sentence = stack::sentence(&stack::groups(found), None).unwrap_or_default();
+        assert!(sentence.ends_with("for rank 1 (Horovod: grad_a, grad_b)"), "{sentence}{}", end.all);
+    });
+}
