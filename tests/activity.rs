@@ -89,8 +89,11 @@ def passes(seconds, **uses):
             now[0] = sample(**{name: getattr(now[0], name) + used if name == 'first' else used for name, used in \
             uses.items()})
         tracked.sample(7)
-    print(round(clock[0] - tracked.since), end=' ')
-passes(60)
+    shown = clock[0] - tracked.idle_since(clock[0])
+    assert shown in (0, clock[0] - tracked.since), shown
+    print(round(shown), end=' ')
+passes(1)
+passes(59)
 passes(1, first=50), passes(10)
 # a loop of a shell that starts a program again and again
 passes(1, processes=(7, 9)), passes(1, processes=(7,)), passes(1), passes(40)
@@ -104,7 +107,7 @@ passes(1), passes(40)
 clock[0] += 3000
 passes(1), passes(40)",
     );
-    assert_eq!(said, "59 0 10 0 0 1 41 0 0 40 0 40 ");
+    assert_eq!(said, "0 59 0 10 0 0 1 41 0 0 40 0 40 ");
 }
 
 #[test]
@@ -193,13 +196,15 @@ programs = [['python3', '-c', sleeps], ['sh', '-c', '$0 -c \"import time; time.s
     ['cat', 'license'],
     ['python3', '-c', 'import fcntl; fcntl.flock(open(\"lock\"), fcntl.LOCK_EX)'],
     ['python3', '-c', 'import socket; socket.create_connection((\"127.0.0.1\", %d)).recv(1)' % port],
-    ['python3', '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGSTOP)']]
+    ['python3', '-c', 'import os, signal; os.kill(os.getpid(), signal.SIGSTOP)'],
+    ['python3', '-c', 'while True: pass']]
 # the kernel may hide system calls from all but the process's own ancestors, as this is
 children = [subprocess.Popen(program, start_new_session=True) for program in programs]
 expected = ['sleeping in clock_nanosleep', 'sleeping in clock_nanosleep', 'waiting in futex for a lock or another \
 thread',
     'waiting in openat for a file to open', 'waiting in flock for a lock on ' + os.path.abspath('lock'),
-    'waiting in recvfrom for data from 127.0.0.1 port %d' % port, 'stopped by a signal (SIGSTOP)']
+    'waiting in recvfrom for data from 127.0.0.1 port %d' % port, 'stopped by a signal (SIGSTOP)',
+    'running']
 def described(): return [waiting.describe(child.pid, b'blocked').replace('pselect6', 'clock_nanosleep') for child in \
 children]
 limit = time.monotonic() + 20

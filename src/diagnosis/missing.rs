@@ -51,12 +51,13 @@ impl Waiters<'_> {
         if !why.is_time_out {
             return None;
         }
-        let operation = why.operation.as_ref().map(NcclOperation::to_string);
+        let operation = why.place().map(|place| printable(&place));
         let named = |rank: u32, activity| {
             let exit = self.result.exits.iter().find(|exit| exit.rank == rank);
             let node = exit.map(|exit| &*exit.node).or(placement.node_of(rank).map(|(node, _)| node));
             let (waiting, waiting_node) = (first.rank, first.node.clone());
-            let how = FailureKind::Missing { waiting, waiting_node, operation: operation.clone(), activity };
+            let (operation, address) = (operation.clone(), why.address.clone());
+            let how = FailureKind::Missing { waiting, waiting_node, operation, address, activity };
             Some(RootCause { rank, node: node.unwrap_or_default().to_owned(), how })
         };
         let mut groups = self.groups(first.rank, &why.missing);
@@ -72,7 +73,7 @@ impl Waiters<'_> {
             return named(rank, activity.clone());
         }
         groups.truncate(MOST_GROUPS);
-        let how = FailureKind::GaveUp { operation, others: groups };
+        let how = FailureKind::GaveUp { operation, address: why.address.clone(), others: groups };
         Some(RootCause { rank: first.rank, node: first.node.clone(), how })
     }
 

@@ -282,6 +282,7 @@ async fn ask(
             node: node.clone(),
             quiet: 0,
             ending: false,
+            waits_for: Vec::new(),
             processes: Vec::new(),
             left_out: 0,
             failure,

@@ -58,8 +58,10 @@ pub enum FailureKind {
         waiting: u32,
         /// The node of that rank.
         waiting_node: String,
-        /// The collective operation in which that rank waited, if it is known.
+        /// The collective operation or the tensors in which that rank waited, if that is known.
         operation: Option<String>,
+        /// The address to which that rank could not connect, with the port, if that is known.
+        address: Option<String>,
         /// The activity of the rank that did not come.
         #[serde(flatten)]
         activity: Activity,
@@ -67,8 +69,10 @@ pub enum FailureKind {
     /// It gave up waiting for others, and no single one of them is known to be the cause.
     #[serde(rename = "gave_up")]
     GaveUp {
-        /// The collective operation in which it waited, if that is known.
+        /// The collective operation or the tensors in which it waited, if that is known.
         operation: Option<String>,
+        /// The address to which it could not connect, with the port, if that is known.
+        address: Option<String>,
         /// The ranks that did not come, those with the same activity together; empty if all others waited, too.
         others: Vec<OtherRanks>,
     },
@@ -119,15 +123,18 @@ impl Activity {
 
 impl fmt::Display for RootCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let FailureKind::Missing { waiting, waiting_node, operation, .. } = &self.how {
-            write!(f, "rank {waiting} on {waiting_node} {}; ", gave_up(operation.as_deref()))?;
+        if let FailureKind::Missing { waiting, waiting_node, operation, address, .. } = &self.how {
+            write!(f, "rank {waiting} on {waiting_node} {}; ", gave_up(operation.as_deref(), address.as_deref()))?;
         }
         write!(f, "rank {} on {} {}", self.rank, self.node, self.description())
     }
 }
 
 /// Describes that a rank gave up.
-fn gave_up(operation: Option<&str>) -> String {
+fn gave_up(operation: Option<&str>, address: Option<&str>) -> String {
+    if let Some(address) = address {
+        return format!("gave up connecting to {address}");
+    }
     let place = operation.map_or_else(String::new, |operation| format!(" in {operation}"));
     format!("gave up waiting for the others{place}")
 }
@@ -161,12 +168,15 @@ impl RootCause {
                 format!("hung: it was stopped, and silent, for {seconds} s")
             }
             Missing { activity, .. } => activity.describe(false),
-            GaveUp { operation, others } if others.is_empty() => {
-                format!("{}, which waited, too", gave_up(operation.as_deref()))
+            GaveUp { address: Some(address), others, .. } if others.is_empty() => {
+                format!("gave up connecting to {address}; the others gave up, too")
             }
-            GaveUp { operation, others } => {
+            GaveUp { operation, others, .. } if others.is_empty() => {
+                format!("{}, which waited, too", gave_up(operation.as_deref(), None))
+            }
+            GaveUp { operation, address, others } => {
                 let others: Vec<String> = others.iter().map(OtherRanks::to_string).collect();
-                format!("{}; {}", gave_up(operation.as_deref()), others.join("; "))
+                format!("{}; {}", gave_up(operation.as_deref(), address.as_deref()), others.join("; "))
             }
             Gone { error: Some(error) } => format!("is gone: the worker there did not answer at the end: {error}"),
             Gone { error: None } => "is gone; how it ended is unknown".into(),

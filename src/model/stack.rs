@@ -33,6 +33,10 @@ const COLLECTIVES: [&str; 15] = [
     "bcast",
 ];
 
+/// Functions in which ranks find one another, with a part of the paths of their files: their names alone say too little.
+const STARTS: [(&str, &str); 4] =
+    [("init", "/horovod/"), ("initialize", "/jax/"), ("initialize", "/jaxlib/"), ("init_distributed", "/deepspeed/")];
+
 /// The number of the innermost frames among which a collective operation is looked for: that of a data loader's caller
 /// is not what the rank waits in.
 const INNERMOST: usize = 12;
@@ -48,6 +52,9 @@ const FOR_CHILD: &str = "for a child process";
 
 /// The words of stacks.py for a process that a core executes.
 const RUNNING: &str = "running";
+
+/// A part of the description of a process that tries to connect to an address (`waiting.py`).
+const CONNECTS: &str = "for a connection to";
 
 /// A frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -127,6 +134,9 @@ pub struct RankStack {
     /// True if the rank was read because its end had been requested.
     #[serde(default)]
     pub ending: bool,
+    /// The ranks for which it waits, as Horovod's stall check in it says.
+    #[serde(default)]
+    pub waits_for: Vec<AwaitedRank>,
     /// The process that the rank's supervisor has started, and those that descend from it.
     pub processes: Vec<StackProcess>,
     /// The number of processes that were not read, because there are too many.
@@ -134,6 +144,16 @@ pub struct RankStack {
     /// The reason why the rank could not be read; null if it could.
     #[serde(default, deserialize_with = "maybe_line")]
     pub failure: Option<String>,
+}
+
+/// A rank for which others wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AwaitedRank {
+    /// The global rank.
+    pub rank: u32,
+    /// The names of the tensors.
+    #[serde(deserialize_with = "one_line")]
+    pub tensors: String,
 }
 
 /// Ranks that are at the same place.
@@ -175,7 +195,8 @@ impl StackFrame {
 
     fn is_collective(&self) -> bool {
         let name = self.name.to_lowercase();
-        COLLECTIVES.iter().any(|collective| name.contains(collective))
+        let is_start = |(start, path): &(&str, &str)| name == *start && self.file.contains(path);
+        COLLECTIVES.iter().any(|collective| name.contains(collective)) || STARTS.iter().any(is_start)
     }
 }
 
@@ -222,17 +243,23 @@ impl RankStack {
     /// Returns the call in which it is, as the user's code shows it, and whether that is a collective operation.
     fn call(&self) -> Option<(String, bool)> {
         let frames = self.code();
-        let is_collective = frames.iter().take(INNERMOST).any(StackFrame::is_collective);
+        let collective = frames.iter().take(INNERMOST).position(StackFrame::is_collective);
         let own = frames.iter().position(StackFrame::is_own);
         // of the library's own functions, the one that has the operation's name
         let called = |at: usize| frames[..at].iter().rev().take(INNERMOST).find(|frame| frame.is_collective());
         let (name, place) = match own {
+            // the project's own function for a collective operation, which waits in a library, or further inside
+            Some(at) if collective.is_some_and(|collective| collective >= at) => {
+                let at = collective.unwrap_or(at);
+                let caller = frames[at + 1..].iter().find(|frame| frame.is_own()).unwrap_or(&frames[at]);
+                (&frames[at].name, caller.place())
+            }
             Some(0) => (&frames[0].name, frames[0].place()),
             Some(at) => (&called(at).unwrap_or(&frames[at - 1]).name, frames[at].place()),
             // a program without debugging information
             None => called(frames.len()).or(frames.first()).map(|frame| (&frame.name, frame.place()))?,
         };
-        Some((format!("{name} ({place})"), is_collective))
+        Some((format!("{name} ({place})"), collective.is_some()))
     }
 
     /// Describes what its process does: `sleeping in clock_nanosleep since 14 s`.
@@ -269,16 +296,29 @@ impl StackGroup {
         self.ranks.iter().max_by_key(|rank| (rank.quiet, u32::MAX - rank.rank)).unwrap_or(&self.ranks[0])
     }
 
+    /// Returns the ranks for which its ranks wait, as their library says.
+    fn waits_for(&self) -> &[AwaitedRank] {
+        self.ranks.iter().map(|rank| &*rank.waits_for).find(|waits_for| !waits_for.is_empty()).unwrap_or_default()
+    }
+
     /// Returns whether its ranks wait for others in a collective operation.
     fn waits(&self) -> bool {
-        self.example().call().is_some_and(|(_, is_collective)| is_collective)
+        !self.waits_for().is_empty() || self.example().call().is_some_and(|(_, is_collective)| is_collective)
     }
 
     /// Describes where its ranks are: `load (data.py:31), sleeping in clock_nanosleep since 14 s`.
     pub fn describe(&self) -> String {
         let example = self.example();
+        if let Some(first) = self.waits_for().first() {
+            let place = example.call().map_or_else(String::new, |(call, _)| format!("in {call} "));
+            let ranks = fold(self.waits_for().iter().map(|one| one.rank));
+            return format!("{place}for {ranks} (Horovod: {})", first.tensors);
+        }
         let words: Vec<String> = match example.call() {
-            Some((call, true)) => vec![call],
+            Some((call, true)) => {
+                let connects = |does: &String| does.contains(CONNECTS);
+                [Some(call), example.activity().filter(connects)].into_iter().flatten().collect()
+            }
             Some((call, false)) => [Some(call), example.activity()].into_iter().flatten().collect(),
             None => vec![example.activity().or(example.failure.clone()).unwrap_or_else(|| "unknown".into())],
         };
@@ -292,6 +332,13 @@ impl StackGroup {
             return format!("{subject} could not be read: {}", self.describe());
         }
         let verb = match (self.waits(), self.example().code().is_empty()) {
+            (true, _) if !self.waits_for().is_empty() => {
+                if is_one {
+                    "waits"
+                } else {
+                    "wait"
+                }
+            }
             (true, _) => {
                 if is_one {
                     "waits in"
@@ -441,7 +488,8 @@ mod tests {
             dump: None,
         };
         let node = format!("node{}", rank / 2 + 1);
-        RankStack { rank, node, quiet, ending: false, processes: vec![process], left_out: 0, failure: None }
+        let (waits_for, processes) = (Vec::new(), vec![process]);
+        RankStack { rank, node, quiet, ending: false, waits_for, processes, left_out: 0, failure: None }
     }
 
     #[test]
@@ -486,6 +534,44 @@ mod tests {
             frame("main", "", 0),
         ];
         assert_eq!(of(without), "rank 0 on node1 waits in PMPI_Allreduce (openmpi/libmpi.so.40)");
+    }
+
+    #[test]
+    fn what_horovod_says_names_the_rank_that_others_wait_for() {
+        let mut waits = rank(0, 60, "waiting in futex for a lock or another thread", waiting());
+        waits.waits_for = vec![AwaitedRank { rank: 2, tensors: "grad_a, grad_b".into() }];
+        let slow = rank(2, 64, "sleeping in clock_nanosleep", loading());
+        let text = "rank 0 on node1 waits in all_reduce (train.py:44) for rank 2 (Horovod: grad_a, grad_b)";
+        assert_eq!(sentence(&groups([waits.clone()]), None).unwrap(), text);
+        let text = format!("{text}; rank 2 on node2 is in load (data.py:31), sleeping in clock_nanosleep since 64 s");
+        assert_eq!(sentence(&groups([slow.clone(), waits.clone()]), None).unwrap().matches(';').count(), 1);
+        assert!(sentence(&groups([waits.clone(), slow]), None).unwrap().ends_with(text.split_once("; ").unwrap().1));
+        // without py-spy
+        waits.processes[0].threads.clear();
+        let text = sentence(&groups([waits]), None).unwrap();
+        assert_eq!(text, "rank 0 on node1 waits for rank 2 (Horovod: grad_a, grad_b)");
+    }
+
+    #[test]
+    fn ranks_that_look_for_one_another_wait() {
+        let of = |name: &str, file: &str| groups([rank(0, 9, "x", vec![frame(name, file, 7), loading()[1].clone()])]);
+        for (name, file) in [
+            ("init", "/usr/lib/python3/dist-packages/horovod/common/basics.py"),
+            ("init_process_group", "/v/site-packages/torch/distributed/distributed_c10d.py"),
+            ("initialize", "/v/site-packages/jax/_src/distributed.py"),
+        ] {
+            let text = sentence(&of(name, file), None).unwrap();
+            assert_eq!(text, format!("rank 0 on node1 waits in {name} (train.py:40)"), "{file}");
+        }
+        let does = "waiting in poll for a connection to 10.0.0.1 port 29500";
+        let joins = frame("init_process_group", "/v/site-packages/torch/distributed/c10d.py", 9);
+        let text = sentence(&groups([rank(1, 9, does, vec![joins, loading()[1].clone()])]), None).unwrap();
+        assert_eq!(text, format!("rank 1 on node1 waits in init_process_group (train.py:40), {does} since 9 s"));
+        // the project's own function for it
+        let own = vec![frame("accept", "/usr/lib/python3.11/socket.py", 294), frame("my_barrier", "/w/sync.py", 7)];
+        let text = sentence(&groups([rank(0, 0, "x", [own, loading()].concat())]), None).unwrap();
+        assert_eq!(text, "rank 0 on node1 waits in my_barrier (data.py:31)");
+        assert!(!of("init", "/v/site-packages/wandb/sdk/wandb_init.py")[0].waits());
     }
 
     #[test]

@@ -11,7 +11,10 @@ const TIME_OUTS: &[&str] = &[
     "] Read timeout [",
     "] Write timeout [",
     // torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
-    "Watchdog caught collective operation timeout",
+    // "Watchdog caught …" since 1.11, "Caught …" before
+    "aught collective operation timeout",
+    "Exception (either an error or timeout) detected by watchdog at work:",
+    "Received a dump signal due to a collective timeout from",
     "Some NCCL operations have failed or timed out",
     // torch/csrc/distributed/c10d/ProcessGroupGloo.cpp
     MONITORED_BARRIER,
@@ -39,6 +42,14 @@ const LOST_CONNECTIONS: &[&str] = &[
     "Connection closed by remote peer",
     "remote process exited or there was a network error",
     "ncclRemoteError",
+    // Open MPI's opal/mca/btl/tcp/help-mpi-btl-tcp.txt and ompi/errhandler/errcode.c
+    "An MPI communication peer process has unexpectedly",
+    "MPI_ERR_PROC_FAILED",
+    // MPICH's src/mpi/errhan/errnames.txt
+    "Communication error with rank",
+    // torch/distributed/elastic/rendezvous: the node with the store has gone
+    "RendezvousConnectionError",
+    "RendezvousClosedError",
     // horovod/common/common.h
     "Horovod has been shut down. This was caused by an exception on one of the ranks",
 ];
@@ -65,7 +76,12 @@ const LIBRARIES: &[&str] = &[
     "socketPollConnect",
     "socketProgress",
     "Net : ",
+    "UCX",
 ];
+
+/// The beginning of the line in which `rank_supervisor.py` names a rank that Horovod's stall check has named. It counts
+/// if the rank gave up.
+const MISSING_RANKS: &str = "Missing ranks: ";
 
 /// The text about ranks that have not come to a monitored barrier, whose numbers precede it.
 const MONITORED_BARRIER: &str = "failed to pass monitoredBarrier in";
@@ -117,6 +133,10 @@ pub struct GivingUp {
     pub is_time_out: bool,
     /// The operation in which it waited, if that is known.
     pub operation: Option<NcclOperation>,
+    /// The tensors for which it waited, if Horovod names them.
+    pub tensors: Option<String>,
+    /// The address to which it could not connect, with the port, if that is known.
+    pub address: Option<String>,
     /// The ranks that did not come, if the library names them.
     pub missing: Vec<u32>,
 }
@@ -126,7 +146,9 @@ impl GivingUp {
     pub fn read<'a>(lines: impl IntoIterator<Item = &'a str>) -> Option<GivingUp> {
         let has = |line: &str, texts: &[&str]| texts.iter().any(|text| line.contains(text));
         let mut found: Option<GivingUp> = None;
+        let mut awaited: Vec<(u32, &str)> = Vec::new();
         for line in lines {
+            awaited.extend(awaited_rank(line));
             let is_time_out = has(line, TIME_OUTS);
             let is_lost = has(line, LOST_CONNECTIONS) || has(line, SYSTEM_TEXTS) && has(line, LIBRARIES);
             if !is_time_out && !is_lost {
@@ -136,9 +158,41 @@ impl GivingUp {
             found.is_time_out |= is_time_out;
             found.missing.extend(missing(line));
             found.operation = found.operation.take().or_else(|| NcclOperation::read(line));
+            found.address = found.address.take().or_else(|| address(line));
         }
-        found
+        let mut found = found?;
+        found.missing.extend(awaited.iter().map(|(rank, _)| *rank));
+        found.tensors = awaited.first().map(|(_, tensors)| (*tensors).to_owned());
+        Some(found)
     }
+
+    /// Returns the operation in which it waited, as text.
+    pub fn place(&self) -> Option<String> {
+        self.operation.as_ref().map(NcclOperation::to_string).or_else(|| self.tensors.clone())
+    }
+}
+
+/// Returns the rank that Horovod's stall check has named, and the tensors for which the others wait: `Missing ranks: 1:
+/// [grad, bias]`.
+fn awaited_rank(line: &str) -> Option<(u32, &str)> {
+    let (rank, tensors) = line.strip_prefix(MISSING_RANKS)?.split_once(": [")?;
+    Some((rank.parse().ok()?, tensors.strip_suffix(']').unwrap_or(tensors)))
+}
+
+/// Returns the address to which a line says that a connection failed: `while trying to connect to (127.0.0.1, 29605)`,
+/// `failed to connect to [node1]:29500`, and NCCL's `Connect to 10.0.0.2<45001> failed`.
+fn address(line: &str) -> Option<String> {
+    let (_, rest) = line.split_once("onnect to ")?;
+    let end = |c: char| c.is_whitespace() || matches!(c, ',' | ')' | '>');
+    let (host, rest) = match rest.chars().next()? {
+        '(' => rest[1..].split_once(", ")?,
+        '[' => rest[1..].split_once("]:")?,
+        _ => rest.split_once('<')?,
+    };
+    let port: u16 = rest.split(end).next()?.trim_end_matches('.').parse().ok()?;
+    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '-' | '_' | '%');
+    let is_known = !host.is_empty() && host.len() <= 64 && host.chars().all(is_host);
+    is_known.then(|| format!("{host} port {port}"))
 }
 
 /// Returns the ranks that a monitored barrier names: `[Rank 0]: Ranks 1, 2 failed to pass`, or `from rank 0. Please
@@ -169,7 +223,7 @@ mod tests {
     }
 
     fn time_out(missing: &[u32]) -> GivingUp {
-        GivingUp { is_time_out: true, missing: missing.into(), operation: None }
+        GivingUp { is_time_out: true, missing: missing.into(), ..GivingUp::default() }
     }
 
     /// Lines of two or three processes with PyTorch 2.15.0 and Gloo, with shorter paths.
@@ -194,7 +248,7 @@ mod tests {
             (
                 "torch.distributed.DistNetworkError: The client socket has failed to connect to [node1]:29500 (errno: \
                  111 - Connection refused).",
-                lost(),
+                GivingUp { address: Some("node1 port 29500".into()), ..lost() },
             ),
             // monitored_barrier, with and without wait_all_ranks, and where rank 0 does not come
             (
@@ -226,7 +280,7 @@ mod tests {
             (
                 "torch.distributed.DistNetworkError: The client socket has timed out after 5000ms while trying to \
                  connect to (127.0.0.1, 29605).",
-                time_out(&[]),
+                GivingUp { address: Some("127.0.0.1 port 29605".into()), ..time_out(&[]) },
             ),
             // earlier versions: torch/distributed/distributed_c10d.py
             (
@@ -263,6 +317,23 @@ mod tests {
                 of(Some("1")),
             ),
             ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=6463, OpType=ALLRED", time_out(&[])),
+            // PyTorch 1.8 to 1.10, and lines without the first one
+            (
+                "[E ProcessGroupNCCL.cpp:566] [Rank 0] Caught collective operation timeout: \
+                 WorkNCCL(OpType=BROADCAST, Timeout(ms)=1800000) ran for 1808499 milliseconds before timing out.",
+                time_out(&[]),
+            ),
+            (
+                "[E626 06:24:44.906457629 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0(default_pg) Rank 1] Exception \
+                 (either an error or timeout) detected by watchdog at work: 808, last enqueued NCCL work: 811, last \
+                 completed NCCL work: 807.",
+                time_out(&[]),
+            ),
+            (
+                "[E606 09:09:08.172519935 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID 0(default_pg) Rank 3] Received a \
+                 dump signal due to a collective timeout from this local rank and we will try our best to dump the",
+                time_out(&[]),
+            ),
             // with NCCL 2.10.3
             ("[E ProcessGroupNCCL.cpp:414] Some NCCL operations have failed or timed out. Due to the", time_out(&[])),
             ("ncclRemoteError: A call failed possibly due to a network error or a remote process exiting", lost()),
@@ -270,6 +341,86 @@ mod tests {
             ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=x, OpType=, ", time_out(&[])),
             ("Rank s failed to pass monitoredBarrier in", time_out(&[])),
         ]);
+    }
+
+    /// Texts of the sources of NCCL 2.18.3 and 2.30 and of nccl-tests, of programs in C++.
+    #[test]
+    fn lines_of_programs_with_nccl_are_read() {
+        check(&[
+            (
+                "node1:812:830 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer \
+                 node2<45001>",
+                lost(),
+            ),
+            (
+                "node1:812:830 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<45001> failed : \
+                 Connection refused",
+                GivingUp { address: Some("10.0.0.2 port 45001".into()), ..lost() },
+            ),
+            ("node1: Test NCCL failure common.cu:303 'remote process exited or there was a network error / '", lost()),
+        ]);
+    }
+
+    /// Texts of the sources of Open MPI 4.1.6 and 5.0.9, and lines of public logs with Open MPI and MPICH.
+    #[test]
+    fn lines_of_mpi_are_read() {
+        check(&[
+            ("An MPI communication peer process has unexpectedly disconnected.  This", lost()),
+            (
+                "[node1][[51384,1],7][../../opal/mca/btl/tcp/btl_tcp.c:559:mca_btl_tcp_recv_blocking] recv(25) failed: \
+                 Connection reset by peer (104)",
+                lost(),
+            ),
+            (
+                "[node1][[5,1],0][btl_tcp_frag.c:242:mca_btl_tcp_frag_recv] mca_btl_tcp_frag_recv: readv failed: \
+                 Connection reset by peer (104)",
+                lost(),
+            ),
+            ("[node1:6084] *** MPI_ERR_PROC_FAILED: Process Failure", lost()),
+            ("MPIDI_CH3U_Recvq_FDU_or_AEP(629): Communication error with rank 3", lost()),
+        ]);
+    }
+
+    /// Texts of PyTorch 2.15.0.
+    #[test]
+    fn lines_of_torch_elastic_are_read() {
+        check(&[
+            ("torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", time_out(&[])),
+            (
+                "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store \
+                 has failed. See inner exception for details.",
+                lost(),
+            ),
+            ("torch.distributed.elastic.rendezvous.api.RendezvousClosedError", lost()),
+        ]);
+    }
+
+    /// Horovod 0.28.1; `rank_supervisor.py` writes the ranks that its stall check has named behind the reason.
+    #[test]
+    fn lines_of_horovod_are_read() {
+        let shut_down = "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was caused by an \
+                         exception on one of the ranks or an attempt to allreduce";
+        let named = GivingUp { missing: vec![1, 3], tensors: Some("grad, bias".into()), ..lost() };
+        let text = format!("{shut_down}\nMissing ranks: 1: [grad, bias]\nMissing ranks: 3: [bias]");
+        check(&[(shut_down, lost()), (&text, named)]);
+        for line in ["Missing ranks: 1: [grad]", "Missing ranks: x: [grad]", "Missing ranks: 1: ["] {
+            assert_eq!(GivingUp::read([line]), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_those_that_lines_name() {
+        for (line, found) in [
+            ("trying to connect to (::1, 29605).", Some("::1 port 29605")),
+            ("failed to connect to [node1]:29500 (errno", Some("node1 port 29500")),
+            ("failed to connect to [node1]:99999 (errno", None),
+            ("connect to ", None),
+            ("connect to (", None),
+            ("connect to (a\u{1b}[2J, 1)", None),
+            ("cannot connect to the database", None),
+        ] {
+            assert_eq!(address(line).as_deref(), found, "{line}");
+        }
     }
 
     #[test]

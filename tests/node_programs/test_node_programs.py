@@ -1778,7 +1778,7 @@ class Screen(unittest.TestCase):
 class Hangs(unittest.TestCase):
     LAUNCHER = {"init": "start", "hang_reports": {
         "never_began": r"waited (?P<seconds>\d+) s for (?P<rank>\d+)", "missing": "Missing:",
-        "missing_rank": r"^(?P<rank>\d+): (?P<tensors>.*)$", "gave_up": r"stalled for (?P<seconds>\d+)"}}
+        "missing_rank": r"^(?P<rank>\d+)(?P<over>!?): (?P<tensors>.*)$", "gave_up": r"stalled for (?P<seconds>\d+)"}}
 
     def reports(self, lines, launcher=LAUNCHER):
         states = []
@@ -1793,9 +1793,25 @@ class Hangs(unittest.TestCase):
         return states
 
     def test_missing_ranks_are_reported_when_the_library_gives_up(self):
-        lines = [b"Missing:", b"0: old", b"Missing:", b"1: grad", b"2: bias, grad", b"stalled for 60"]
+        lines = [b"3!: 0.1", b"Missing:", b"0!: old", b"Missing:", b"1!: grad", b"2!: bias, grad", b"3: a",
+                 b"stalled for 60"]
         self.assertEqual(self.reports(lines), [b"1 60 grad", b"2 60 bias, grad"])
         self.assertEqual(self.reports(lines[:-1]), [])
+
+    def test_what_others_wait_for_is_known_before_the_library_gives_up(self):
+        reports = rank_supervisor.HangReports(None, self.LAUNCHER)
+        self.assertEqual((reports.awaited(), reports.take_new()), ([], False))
+        for line in (b"Missing:", b"1: grad", b"step 4", b"7: 0.5", b"8!: 0.5"):
+            reports.see(line)
+        found = [{"rank": 1, "tensors": "grad"}]
+        self.assertEqual((reports.awaited(), reports.take_new(), reports.take_new()), (found, True, False))
+        for line in [b"Missing:"] + [b"%d: \x1b[2J" % rank for rank in range(99)]:
+            reports.see(line)
+        self.assertEqual(len(reports.awaited()), 64)
+        self.assertEqual(reports.awaited()[0], {"rank": 0, "tensors": "?[2J"})
+        # the ranks have gone on
+        with mock.patch.object(rank_supervisor, "NAMED", -1):
+            self.assertEqual(reports.awaited(), [])
 
     def test_a_rank_that_never_began_is_reported(self):
         self.assertEqual(self.reports([b"waited 30 s for 1"]), [b"1 30 start"])
@@ -1891,6 +1907,27 @@ class GivingUp(unittest.TestCase):
                              ([waited], [waited]),
                              ([b"[W1003 18:37:01 socket.cpp:1] Timed out waiting"], [])):
             self.assertEqual(self.lines(*lines), found, lines)
+
+    def test_a_program_that_is_not_python_gave_up_at_its_end(self):
+        texts = ["Connection closed by", "Connection reset by peer", "has unexpectedly", "network error", "error with rank"]
+        for line in (b"node1:812:830 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer",
+                     b"node1: Test NCCL failure common.cu:303 'remote process exited or there was a network error / '",
+                     b"[node1][[5,1],0][btl_tcp.c:559:mca_btl_tcp_recv_blocking] recv(25) failed: Connection reset by peer",
+                     b"An MPI communication peer process has unexpectedly disconnected.  This",
+                     b"MPIDI_CH3_iSendv(34)............: Communication error with rank 229",
+                     b"MPIDI_CH3U_Recvq_FDU_or_AEP(629): Communication error with rank 3",
+                     b"[16:1] node1:5 tcp_ep.c:1185 UCX  ERROR tcp_ep 0x5: recv failed: Connection reset by peer"):
+            for after, found in ((9, [line]), (90, [])):
+                last = last_lines.LastLines(texts)
+                for each in [line] + [b"step"] * after:
+                    last.see(each)
+                self.assertEqual(last.gave_up(), found, line)
+            last.see(line)
+            last.see(b"torch.OutOfMemoryError: CUDA out of memory.")
+            self.assertEqual(last.gave_up(), [])
+        last = last_lines.LastLines(texts)
+        last.see(b"node1:812:830 [0] NCCL INFO Call to connect returned Connection reset by peer, retrying")
+        self.assertEqual(last.gave_up(), [])
 
     def test_a_rank_that_was_ended_has_not_given_up(self):
         for code in (1, 3, 255, 134, -signal.SIGABRT):
@@ -2134,10 +2171,33 @@ class Waits(unittest.TestCase):
         self.assertEqual(of(waiting.of_thread, "0 0x4"), "waiting in read for data from a pipe")
         with mock.patch("peers.connections", lambda numbers: [here] if numbers == {"8"} else []):
             self.assertEqual(of(waiting.of_thread, "45 0x5"), "waiting in recvfrom for data from 10.0.0.9 port 5432")
+        # a connection that is not there yet
+        for number, name in ((7, "poll"), (42, "connect"), (232, "epoll_wait")):
+            with mock.patch.object(waiting, "goal", lambda _thread: "10.0.0.9 port 5432"):
+                self.assertEqual(of(waiting.of_thread, "%d 0x5" % number),
+                                 "waiting in %s for a connection to 10.0.0.9 port 5432" % name)
+        self.assertEqual(of(waiting.of_thread, "7 0x5"), "waiting in poll for input")
         self.assertEqual(of(waiting.of_thread, "", "hrtimer_nanosleep"), "sleeping in hrtimer_nanosleep")
         self.assertEqual([of(waiting.of_thread, ""), of(waiting.of_blocked, "")], ["sleeping", "blocked in the kernel"])
         self.assertEqual(of(waiting.of_blocked, "0 0x3", "nfs_wait"),
                          "blocked in the kernel in nfs_wait (in read for data from /mnt/a b)")
+
+    def test_where_a_program_tries_to_connect_is_known(self):
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        found = [socket.socket() for _ in range(4)]
+        for one in [listener] + found:
+            self.addCleanup(one.close)
+        self.assertEqual(waiting.goal("/proc/self/task/1"), "")
+        thread = "/proc/%d/task/%d" % (os.getpid(), os.getpid())
+        found[0].connect(listener.getsockname())
+        self.assertEqual(waiting.goal(thread), "", "it is connected")
+        # a listener that takes no more connections is as a node that does not answer
+        for one in found[1:]:
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        self.assertEqual(waiting.goal(thread), "127.0.0.1 port %d" % listener.getsockname()[1])
 
     def test_a_program_that_is_gone_cannot_be_described(self):
         self.assertEqual(waiting.describe(1 << 22, b"blocked"), "what it does cannot be read")

@@ -12,7 +12,7 @@ use crate::export::Exported;
 use crate::inventory::Inventory;
 use crate::job::fetch::FetchReport;
 use crate::job::stack::StackReport;
-use crate::model::stack::{RankStack, StackFrame, StackProcess, StackThread, StackVariable};
+use crate::model::stack::{AwaitedRank, RankStack, StackFrame, StackProcess, StackThread, StackVariable};
 use crate::record::JobState;
 use crate::sync::outputs::{Download, JobOutput};
 use std::path::Path;
@@ -32,7 +32,9 @@ pub(super) fn rank_stack(rank: u32) -> RankStack {
         dump: (rank == 1).then(|| "/workspace/nccl_trace_20261121-120304-k7qd_rank_1".to_owned()),
     };
     let failure = (rank == 0).then(|| "its supervisor did not answer within 6 s".to_owned());
-    RankStack { rank, node: "node1".into(), quiet: 14, ending: false, processes: vec![process], left_out: 1, failure }
+    let waits_for = vec![AwaitedRank { rank: 1, tensors: "grad".into() }];
+    let (node, processes) = ("node1".into(), vec![process]);
+    RankStack { rank, node, quiet: 14, ending: false, waits_for, processes, left_out: 1, failure }
 }
 
 /// One file, and nothing went wrong.

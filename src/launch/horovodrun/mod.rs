@@ -92,9 +92,9 @@ const VERIFY_WITH: &[&str] = &["horovod.torch", "horovod.tensorflow", "horovod.m
 pub(super) const HANG_REPORTS: &[(&str, &str)] = &[
     // Gloo's rendezvous, where each rank has a key (horovod/common/gloo/http_store.cc)
     ("never_began", r"Wait timeout after (?P<seconds>\d+) seconds for key\(s\): (?P<rank>\d+)\."),
-    // horovod/common/stall_inspector.cc
-    ("missing", "Missing ranks:"),
-    ("missing_rank", r"^(?P<rank>\d+)!: \[(?P<tensors>.*)\]$"),
+    // horovod/common/stall_inspector.cc; "Stalled" in versions before 0.20
+    ("missing", "(?:Missing|Stalled) ranks:"),
+    ("missing_rank", r"^(?P<rank>\d+)(?P<over>!?): \[(?P<tensors>.*)\]$"),
     ("gave_up", r"stalled for longer than (?P<seconds>\d+) seconds. Will shutdown"),
 ];
 

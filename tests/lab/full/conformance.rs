@@ -482,6 +482,16 @@ fn it_is_shown_where_ranks_are(cluster: &Cluster, launcher: &[&str]) {
     cluster.hvdctl(&["stack", "--rank", "1"]).code(0).says(&["rank 1 on node2 is sleeping in clock_nanosleep"]);
     cluster.hvdctl(&["stop"]).code(0);
     job.end(s(60));
+    // one of the kinds of hangs of the supervision tests, which need no library
+    let project = cluster.dir.path().join("hangs");
+    fs::create_dir_all(&project).unwrap();
+    fs::write(project.join("hangs.py"), include_str!("../../supervision/hangs.py")).unwrap();
+    let train = [&["train", "hangs", "-np", "2", "-d"], launcher, &["--", "python3", "hangs.py", "lock"]].concat();
+    cluster.hvdctl(&train).code(0);
+    let locked = "rank 1 on node2 is waiting in futex for a lock or another thread";
+    let is_shown = || cluster.hvdctl(&["stack"]).out.contains(locked);
+    assert!(eventually(s(30), is_shown), "{}", cluster.hvdctl(&["stack"]).out);
+    cluster.hvdctl(&["stop"]).code(0);
 }
 
 fn outputs_are_fetched(cluster: &Cluster, launcher: &[&str]) {

@@ -100,6 +100,7 @@ class Activity:
         self.since = self.sampled_at = time.monotonic()
         self.last = None
         self.does = BLOCKED  # what it does meanwhile
+        self.is_idle = False  # whether the last samples have shown that there is none
         self.gpus = Gpus(start)
 
     def sample(self, pid):
@@ -119,10 +120,15 @@ class Activity:
         # a program that only waits for a GPU uses no processor either
         if does and now - self.since > self.limit / 4 and self.gpus.compute():
             does = None
+        self.is_idle = does is not None
         if does:
             self.does = does
         else:
             self.since = now
+
+    def idle_since(self, now):
+        """Since when there has been no progress, as far as samples have shown that; `now` if they have not."""
+        return self.since if self.is_idle else now
 
 
 def judge(before, after, seconds, spins):

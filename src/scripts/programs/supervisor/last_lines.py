@@ -17,6 +17,11 @@ CHAINED = (b"The above exception was the direct cause", b"During handling of the
 # of PyTorch's log: a warning, such as one about a connection that is tried again, and an error that ends the program
 WARNING = re.compile(rb"\[[WI](?:\d{4})? ")
 FATAL = re.compile(rb"\[E[^]]* ProcessGroup|\s*what\(\):")
+# lines with which libraries for C and C++ say that a connection is lost: NCCL and its tests, Open MPI, MPICH and UCX. What
+# they try again they only report as information
+NATIVE = re.compile(rb"NCCL WARN |NCCL (?:failure|error)|mca_btl_\w+|An MPI communication peer process|MPI_ERR_PROC_FAILED|"
+                    rb"MPID?I?\w*\(\d+\)\.*: |UCX +ERROR ")
+NATIVE_END = 60  # lines from the end within which they count: the program has not gone on
 TIMED_OUT = re.compile(rb"(?i)timed out|time-?out")
 # signals that end a program from outside, or for a fault of its own. NCCL's watchdog ends one with SIGABRT
 ENDED_BY = {signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGINT, signal.SIGHUP}
@@ -41,9 +46,10 @@ class LastLines:
 
     def gave_up(self):
         """The last lines that say why the rank gave up, each once, in their order; empty if another error ended it
-        after that. A lost connection counts only in the error that ended it: programs try again."""
+        after that. A lost connection counts only in the error that ended it, or at the end of what a program that
+        is not Python wrote: programs try again."""
         found, of_message, is_chained = [], 0, False
-        for line in self.lines:
+        for number, line in enumerate(self.lines):
             text = RANK.sub(b"", line, 1) if line.startswith(b"[rank") else line
             is_known = any(known in text for known in self.texts)
             if ERROR.match(text):
@@ -51,7 +57,9 @@ class LastLines:
                     found = []
                 of_message, is_chained = MESSAGE + 1, False
             is_chained = is_chained or any(mark in text for mark in CHAINED)
-            if is_known and not WARNING.match(text) and (of_message or FATAL.match(text) or TIMED_OUT.search(text)):
+            is_native = number > len(self.lines) - NATIVE_END and NATIVE.search(text)
+            if is_known and not WARNING.match(text) and (
+                    of_message or FATAL.match(text) or TIMED_OUT.search(text) or is_native):
                 found = [one for one in found if one != text] + [text]
             of_message = max(of_message - 1, 0)
         return found[-MOST:]

@@ -11,7 +11,7 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 from processes import all_processes, descendants  # noqa: E402
 
 LOOKS = 4  # times that a rank's connections are looked for: most stay, some libraries connect for a moment only
-ESTABLISHED = "01"
+ESTABLISHED, CONNECTING = "01", "02"
 # ports of services outside of the cluster; connections to others count, as those of ranks may have any port
 WEB = (80, 443)
 
@@ -37,15 +37,15 @@ def sockets(pids):
     return found
 
 
-def connections(numbers):
-    """Both ends of the established connections among sockets."""
+def connections(numbers, state=ESTABLISHED):
+    """Both ends of the connections among sockets that are in this state."""
     found = []
     for name in ("tcp", "tcp6"):
         # a kernel without IPv6 has no such file
         with contextlib.suppress(FileNotFoundError), open("/proc/self/net/" + name) as file:
             for line in file:
                 words = line.split()
-                if len(words) > 9 and words[3] == ESTABLISHED and words[9] in numbers:
+                if len(words) > 9 and words[3] == state and words[9] in numbers:
                     found.append((endpoint(words[1]), endpoint(words[2])))
     return found
 

@@ -48,6 +48,8 @@ REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals
 SHIM_DELAY = reap.AFTER_FAILURE + 6
 # variables of a program that writes to one: no colours, and nothing waits for a key
 TERMINAL = {"TERM": "dumb", "PAGER": "cat"}
+MOST_MISSING = 64  # ranks that a library names
+NAMED = 90  # seconds for which that counts: Horovod names them once a minute
 SEEN = 5  # seconds for which a signal for the program stays pending here
 WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count,
          "waits": files.is_flag}
@@ -173,12 +175,15 @@ def describe_exit(code, asked, oom):
 
 
 class HangReports:
-    """The reports of the launcher's library on ranks that keep the others waiting, when it gives up: on the standard
-    error of the rank that coordinates, or of those that wait for the others to begin. launcher.json has the
-    patterns."""
+    """The reports of the launcher's library on ranks that keep the others waiting: on the standard error of the rank
+    that coordinates, or of those that wait for the others to begin. Those with which it gives up become frames.
+    launcher.json has the patterns."""
 
     def __init__(self, log, launcher):
         self.log, self.init, self.missing = log, launcher["init"].encode(), []
+        self.is_in_list = False  # whether the next line may name a rank
+        self.named = None  # when a rank was named last
+        self.is_new = False  # whether that is to be read
         self.patterns = {name: re.compile(text.encode()) for name, text in launcher["hang_reports"].items()}
 
     def match(self, name, line):
@@ -189,14 +194,31 @@ class HangReports:
         if never_began:
             # the waiting ranks abort now
             self.report(never_began.group("rank"), never_began.group("seconds"), self.init)
+        rank = self.match("missing_rank", line) if self.is_in_list else None
         if self.match("missing", line):
-            self.missing = []
-        rank = self.match("missing_rank", line)
-        if rank:
-            self.missing.append((rank.group("rank"), rank.group("tensors")))
+            self.missing, self.is_in_list = [], True
+        elif rank:
+            found = rank.group("rank"), rank.group("tensors"), bool(rank.group("over"))
+            self.named, self.is_new = time.monotonic(), True
+            self.missing = self.missing[:MOST_MISSING - 1] + [found]
+        else:
+            self.is_in_list = False
         gave_up = self.match("gave_up", line)
-        for rank, tensors in self.missing if gave_up else []:
-            self.report(rank, gave_up.group("seconds"), tensors)
+        for rank, tensors, is_over in self.missing if gave_up else []:
+            if is_over:
+                self.report(rank, gave_up.group("seconds"), tensors)
+
+    def take_new(self):
+        """Returns whether ranks have been named since the last call."""
+        is_new, self.is_new = self.is_new, False
+        return is_new
+
+    def awaited(self):
+        """The ranks that the others wait for now, with the tensors: the report is repeated as long as they wait."""
+        if self.named is None or time.monotonic() - self.named > NAMED:
+            return []
+        text = [(int(rank), tensors.decode(errors="replace")) for rank, tensors, _ in self.missing]
+        return [{"rank": rank, "tensors": stacks.short(tensors)} for rank, tensors in text if rank < 1 << 31]
 
     def report(self, rank, seconds, tensors):
         self.log.state(b"h", b"%s %s %s" % (rank, seconds, tensors))
@@ -391,7 +413,7 @@ class Supervisor:
         self.isolation = peers.Isolation(isolated_after) if isolated_after else None
         local_rank = first_number(launcher["local_rank"], os.environ)
         self.world = World(local_rank)
-        self.stacks = None
+        self.stacks = self.reports = None
         every = job.get("sample")  # records of earlier builds do not have it
         self.samples = samples.Samples(log, every, job["interface"], local_rank, self.children.start) if every else None
 
@@ -453,7 +475,7 @@ class Supervisor:
             return False
         self.log.state(b"s", b"")
         self.stacks = stacks.Stacks(self.log, path, self.children.start, lambda text: self.waiting.note_place(text))
-        reports = HangReports(self.log, self.launcher)
+        reports = self.reports = HangReports(self.log, self.launcher)
         lines_of = frames.Lines if self.job.get("log_progress") else frames.LastStates
 
         def see_error(line):
@@ -493,7 +515,10 @@ class Supervisor:
             for lines in self.streams.values():
                 lines.idle()
             if self.is_state(rank_state.Running):
+                self.stacks.awaited = self.reports.awaited()
                 self.stacks.follow(self.program.pid, self.idle_for())
+                if self.reports.take_new():
+                    self.stacks.begin(self.program.pid, self.idle_for())
             else:
                 self.stacks.finish(0)
             if is_due:
@@ -583,7 +608,8 @@ class Supervisor:
             self.log.write(b"a", [b"%d" % self.isolation.limit])
         if self.activity:
             self.activity.sample(self.program.pid)
-            self.progress.note_idle(self.activity.since, time.monotonic())
+            now = time.monotonic()
+            self.progress.note_idle(self.activity.idle_since(now), now)
         self.follow_world()
         now = time.monotonic()
         stopped, quiet = self.progress.stopped_for(now), self.progress.quiet[-1]
@@ -642,8 +668,11 @@ class Supervisor:
         if self.state.hung is not None:
             self.log.state(b"h", b"%d %d " % (self.log.rank, self.state.hung))
         is_possible = last_lines.may_have_given_up(self.state.code, self.state.asked)
-        for line in self.last_lines.gave_up() if is_possible else ():
+        lines = self.last_lines.gave_up() if is_possible else []
+        for line in lines:
             self.log.state(b"u", waiting.encoded(line.decode(errors="replace")))
+        for one in self.reports.awaited()[:last_lines.MOST] if lines else ():
+            self.log.state(b"u", waiting.encoded("Missing ranks: %d: [%s]" % (one["rank"], one["tensors"])))
         oom = is_out_of_memory(self.oom_kills, oom_kills(), self.state.code)
         self.log.state(b"x", describe_exit(self.state.code, self.state.asked, oom), self.ended)
 

@@ -249,6 +249,7 @@ class Stacks:
     def __init__(self, log, path, start, note_place=lambda text: None):
         self.log, self.path, self.start, self.note_place = log, path, start, note_place
         self.reading, self.quiet, self.last = None, 0, None  # last: the result that was recorded
+        self.awaited = []  # the ranks that the library waits for, as it says itself
         self.recorded = None  # when a frame was written
         self.is_ending = False  # whether it was read before its end, or need not be
         # other nodes of Slurm's write the request; a network file system may remember that it was missing
@@ -325,7 +326,8 @@ class Stacks:
                 self.reading = None
             return
         request, self.reading = self.reading.request, None
-        result.update(rank=self.log.rank, quiet=int(self.quiet), number=request["number"], ending=self.is_ending)
+        result.update(rank=self.log.rank, quiet=int(self.quiet), number=request["number"], ending=self.is_ending,
+                      waits_for=self.awaited)
         if request["number"]:
             with contextlib.suppress(OSError):
                 files.write("stack.%d" % self.log.rank, encoded(result).decode(), False)

@@ -40,6 +40,8 @@ CALLS = {
 }
 MACHINES = ("x86_64", "aarch64")
 FOR_CHILD = ("wait4", "waitid")
+# calls in which a program waits for a connection that it has begun
+CONNECT = ("connect", "poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait")
 
 
 def text_of(path):
@@ -77,10 +79,21 @@ def opened(thread, number):
     return target
 
 
+def goal(thread):
+    """The address to which the process of a thread tries to connect; empty if there is none."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        address, port = peers.connections(peers.sockets([int(thread.split("/")[2])]), peers.CONNECTING)[0][1]
+        return "%s port %d" % (address, port)
+    return ""
+
+
 def in_call(thread):
     """The system call in which a thread waits and what for, in words; empty if that is not known."""
     name, argument = call(thread)
     reason = CALLS[name][2] if name else ""
+    there = goal(thread) if name in CONNECT else ""
+    if there:
+        return "in %s for a connection to %s" % (name, there)
     return " ".join(["in", name, reason % opened(thread, argument) if "%s" in reason
                      else reason]).strip() if name else ""
 
@@ -113,7 +126,8 @@ def describe(pid, does, family=None):
         blocked = next((thread for thread in states if states[thread] == b"D"), None)
         # a shell only waits for its program
         first = next((thread for thread in firsts if call(thread)[0] not in FOR_CHILD), firsts[0])
-        return stopped or (of_blocked(blocked) if blocked else of_thread(first))
+        awake = "running" if states[first] == b"R" else of_thread(first)
+        return stopped or (of_blocked(blocked) if blocked else awake)
     except (OSError, IndexError, ValueError):
         return "what it does cannot be read"
 
