@@ -1909,10 +1909,12 @@ class GivingUp(unittest.TestCase):
             self.assertEqual(self.lines(*lines), found, lines)
 
     def test_a_program_that_is_not_python_gave_up_at_its_end(self):
-        texts = ["Connection closed by", "Connection reset by peer", "has unexpectedly", "network error", "error with rank"]
+        texts = ["Connection closed by", "Connection reset by peer", "has unexpectedly", "network error",
+                 "error with rank"]
         for line in (b"node1:812:830 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer",
                      b"node1: Test NCCL failure common.cu:303 'remote process exited or there was a network error / '",
-                     b"[node1][[5,1],0][btl_tcp.c:559:mca_btl_tcp_recv_blocking] recv(25) failed: Connection reset by peer",
+                     b"[node1][[5,1],0][btl_tcp.c:559:mca_btl_tcp_recv_blocking] "
+                     b"recv(25) failed: Connection reset by peer",
                      b"An MPI communication peer process has unexpectedly disconnected.  This",
                      b"MPIDI_CH3_iSendv(34)............: Communication error with rank 229",
                      b"MPIDI_CH3U_Recvq_FDU_or_AEP(629): Communication error with rank 3",

@@ -1,5 +1,5 @@
-"""Two ranks, of which rank 1 does not come to the collective operation in which rank 0 waits, for each reason that there
-is. The operations are stand-ins that only wait: no rank needs a library or a network.
+"""Two ranks, of which rank 1 does not come to the collective operation in which rank 0 waits, for each reason that
+there is. The operations are stand-ins that only wait: no rank needs a library or a network.
 
 Arguments: the kind of hang, and a path, if rank 0 is to give up when someone connects to that socket; otherwise it
 waits for ever."""

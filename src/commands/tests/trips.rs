@@ -40,7 +40,7 @@ async fn a_job_whose_nodes_are_ready_starts_and_ends_after_few_trips() {
 #[tokio::test(start_paused = true)]
 async fn commands_make_few_trips() {
     let nodes = two_up().await;
-    let expected = [("status", 6), ("up", 7), ("jobs", 5), ("down", 8)];
+    let expected = [("status", 6), ("up", 8), ("jobs", 6), ("down", 9)];
     let mut found = Vec::new();
     for (line, _) in expected {
         found.push((line, trips(&nodes, line).await));

@@ -1,5 +1,5 @@
-# Becomes a program of hvdctl's in the Python of the ranks, isolated from what the environment of ranks says of that (python(1), -I), and without its packages (-S).
-# Arguments: the program and its own. environment.py is the other half.
+# Becomes a program of hvdctl's in the Python of the ranks, isolated from what the environment of ranks says of that (python(1), -I), and
+# without its packages (-S). Arguments: the program and its own. environment.py is the other half.
 command -v python3 >/dev/null || {
   echo "python3: not found, with this PATH: $PATH" >&2
   exit 127

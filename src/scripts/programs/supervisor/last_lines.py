@@ -17,10 +17,10 @@ CHAINED = (b"The above exception was the direct cause", b"During handling of the
 # of PyTorch's log: a warning, such as one about a connection that is tried again, and an error that ends the program
 WARNING = re.compile(rb"\[[WI](?:\d{4})? ")
 FATAL = re.compile(rb"\[E[^]]* ProcessGroup|\s*what\(\):")
-# lines with which libraries for C and C++ say that a connection is lost: NCCL and its tests, Open MPI, MPICH and UCX. What
-# they try again they only report as information
-NATIVE = re.compile(rb"NCCL WARN |NCCL (?:failure|error)|mca_btl_\w+|An MPI communication peer process|MPI_ERR_PROC_FAILED|"
-                    rb"MPID?I?\w*\(\d+\)\.*: |UCX +ERROR ")
+# lines with which libraries for C and C++ say that a connection is lost: NCCL and its tests, Open MPI, MPICH and UCX.
+# What they try again they only report as information
+NATIVE = re.compile(rb"NCCL WARN |NCCL (?:failure|error)|mca_btl_\w+|An MPI communication peer process|"
+                    rb"MPI_ERR_PROC_FAILED|MPID?I?\w*\(\d+\)\.*: |UCX +ERROR ")
 NATIVE_END = 60  # lines from the end within which they count: the program has not gone on
 TIMED_OUT = re.compile(rb"(?i)timed out|time-?out")
 # signals that end a program from outside, or for a fault of its own. NCCL's watchdog ends one with SIGABRT
