@@ -193,3 +193,47 @@ fn a_test_that_fails_among_others_runs_once_more_alone_and_is_named() {
         assert!(!calls.iter().any(|call| call.contains("--exact")), "{lab} {others}: {calls:?}");
     }
 }
+
+/// A page with two rows, the second of which is the older one.
+const TURNS: &str = "| tests | variant | last run | result |\n|---|---|---|---|\n| `keys::` | | 2026-02-01 | passed |\n\
+                     | `full::x` | a, b | 2026-01-01 | passed |\n";
+
+#[test]
+fn the_part_of_full_that_was_run_longest_ago_is_run_and_its_result_is_written() {
+    let checkout = Checkout::new();
+    checkout.write("scripts/turn", include_str!("../scripts/turn"));
+    let today = || {
+        let date = Command::new("date").args(["-u", "+%F"]).output().unwrap();
+        String::from_utf8(date.stdout).unwrap().trim().to_owned()
+    };
+    for (code, written, result) in [(0, true, "passed"), (1, true, "failed"), (130, false, "")] {
+        checkout.write("docs/development/full.md", TURNS);
+        checkout.write("scripts/test", &format!("#!/bin/sh\necho \"$* $HVDCTL_TEST_VARIANT\" >asked\nexit {code}\n"));
+        let before = today();
+        let done = Command::new("bash").arg(checkout.path("scripts/turn")).output().unwrap();
+        assert_eq!(done.status.code(), Some(code), "{done:?}");
+        assert_eq!(checkout.lines("asked"), ["--full full::x a, b"]);
+        let line = |day: &str| format!("| `full::x` | a, b | {day} | {result} |");
+        let now = fs::read_to_string(checkout.path("docs/development/full.md")).unwrap();
+        let rewritten =
+            [before, today()].iter().any(|day| now == TURNS.replace(TURNS.lines().last().unwrap(), &line(day)));
+        assert_eq!((rewritten, now == TURNS), (written, !written), "{now}");
+    }
+}
+
+#[test]
+fn each_file_with_tests_that_only_full_runs_has_its_turn() {
+    let page = include_str!("../docs/development/full.md");
+    let files = |directory: &str| {
+        let entries = fs::read_dir(format!("{}/{directory}", env!("CARGO_MANIFEST_DIR"))).unwrap().flatten();
+        let text = |path: PathBuf| Some((path.file_stem()?.to_str()?.to_owned(), fs::read_to_string(&path).ok()?));
+        entries.filter_map(move |entry| text(entry.path())).collect::<Vec<_>>()
+    };
+    let with_full = files("tests/lab").into_iter().filter(|(_, text)| text.contains("\nmod full {"));
+    let whole = files("tests/lab/full").into_iter().filter(|(_, text)| text.contains("#[test]"));
+    let rows = with_full.map(|(name, _)| format!("| `{name}::`"));
+    let rows: Vec<String> = rows.chain(whole.map(|(name, _)| format!("| `full::{name}"))).collect();
+    assert!(rows.len() > 30, "{rows:?}");
+    let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(*row)).collect();
+    assert!(missing.is_empty(), "no row of docs/development/full.md begins with {missing:?}");
+}
