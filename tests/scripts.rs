@@ -25,10 +25,12 @@ report() {
   echo "error: test failed, to rerun pass \`--test $2\`"
   exit "$code"
 }
+case $call in *"--test lab"*"--test-threads"*) echo "running 1 test" ;; esac
 case $call in
 *"$HANGS"*) sleep 1000 & echo $! >>"$CHECKOUT/pids"; wait ;;
 "lab check") [ -z "$FOREIGN" ] || { echo "lab: error: the lab of another checkout is up" >&2; exit 1; } ;;
 "lab status") exit 1 ;;
+"lint clippy "*) [ -z "$LINT" ] || exit 1 ;;
 "lab up "*) mkdir -p .lab/p1 && : >.lab/p1/ssh_config ;;
 *--list*numbers*) ;;
 *--list*) echo "a_lab_test: test" ;;
@@ -191,6 +193,24 @@ fn a_test_that_fails_among_others_runs_once_more_alone_and_is_named() {
         let (output, calls) = checkout.run(&[], &[("LAB", lab), ("OTHERS", others), ("AGAIN", again)]);
         assert!(!output.status.success(), "{lab} {others}: {output:?}");
         assert!(!calls.iter().any(|call| call.contains("--exact")), "{lab} {others}: {calls:?}");
+    }
+}
+
+#[test]
+fn what_needs_no_lab_is_linted_and_compiled_while_lab_tests_run() {
+    for (lint, succeeds) in [("", true), ("fails", false)] {
+        let checkout = Checkout::new();
+        let (output, calls) = checkout.run(&[], &[("LINT", lint)]);
+        assert_eq!(output.status.success(), succeeds, "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with("\n2 passed, 0 failed, 0 skipped\n"), "{output:?}");
+        let at = |words: &[&str]| {
+            let found = calls.iter().position(|call| words.iter().all(|word| call.contains(word)));
+            found.unwrap_or_else(|| panic!("no {words:?} in {calls:?}"))
+        };
+        let on_lab = at(&["--test lab", "--test-threads"]);
+        assert!(at(&["lint format shell python"]) < on_lab, "{calls:?}");
+        let others = [at(&["lint clippy macos docs"]), at(&["--no-run --lib"]), at(&["--lib", "--test-threads"])];
+        assert!(on_lab < others[0] && others.is_sorted(), "{calls:?}");
     }
 }
 
