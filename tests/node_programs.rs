@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_node_programs.py");
 const STATE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_states.py");
@@ -26,6 +27,12 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 7..=14;
 
 /// The number of tests that run at once: they mostly wait, but for a limited time.
 const AT_ONCE: usize = 4;
+
+/// The number of the day, which chooses the interpreter whose turn it is.
+fn day() -> usize {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    (now.as_secs() / 86_400) as usize
+}
 
 /// The interpreters by what they say of themselves: one may have several names.
 fn interpreters() -> BTreeMap<String, PathBuf> {
@@ -117,6 +124,7 @@ fn hvdctl_knows_each_fault_that_keeps_a_program_from_starting() {
     assert!(found >= 12, "{found}");
 }
 
+/// With the oldest and the newest interpreter, and another one each day; with `scripts/test --full` with all.
 #[test]
 fn node_programs_decide_the_same_with_every_python() {
     let interpreters = interpreters();
@@ -131,13 +139,20 @@ fn node_programs_decide_the_same_with_every_python() {
     };
     // an interpreter's key begins with its minor version
     let minor = |version: &&String| version.split(' ').next().and_then(|minor| minor.parse::<u32>().ok());
-    let ends: BTreeSet<&String> =
-        interpreters.keys().min_by_key(minor).into_iter().chain(interpreters.keys().max_by_key(minor)).collect();
+    let mut versions: Vec<&String> = interpreters.keys().collect();
+    versions.sort_by_key(minor);
+    let ends = BTreeSet::from([versions[0], versions[versions.len() - 1]]);
+    let others: Vec<&String> = versions.into_iter().filter(|version| !ends.contains(version)).collect();
+    let mut chosen = ends.clone();
+    match std::env::var_os("HVDCTL_TEST_FULL") {
+        Some(_) => chosen.extend(others),
+        None => chosen.extend((!others.is_empty()).then(|| others[day() % others.len()])),
+    }
     let of_ranks = ends.into_iter().map(|version| (RANK_TESTS, version, &interpreters[version]));
     let of_all =
         [TESTS, STATE_TESTS, IN_PLACE_TESTS, ALLOCATION_TESTS, ENDINGS_TESTS, QUEUE_TESTS, STACK_TESTS, EXAMPLE_TESTS];
     let of_all =
-        of_all.iter().flat_map(|tests| interpreters.iter().map(move |(version, name)| (*tests, version, name)));
+        of_all.iter().flat_map(|tests| chosen.iter().map(|version| (*tests, *version, &interpreters[*version])));
     let all = Mutex::new(of_all.chain(of_ranks));
     let next = || all.lock().unwrap().next();
     std::thread::scope(|scope| {

@@ -25,10 +25,12 @@ report() {
   echo "error: test failed, to rerun pass \`--test $2\`"
   exit "$code"
 }
+case $call in *"--test lab"*"--test-threads"*) echo "running 1 test" ;; esac
 case $call in
 *"$HANGS"*) sleep 1000 & echo $! >>"$CHECKOUT/pids"; wait ;;
 "lab check") [ -z "$FOREIGN" ] || { echo "lab: error: the lab of another checkout is up" >&2; exit 1; } ;;
 "lab status") exit 1 ;;
+"lint clippy "*) [ -z "$LINT" ] || exit 1 ;;
 "lab up "*) mkdir -p .lab/p1 && : >.lab/p1/ssh_config ;;
 *--list*numbers*) ;;
 *--list*) echo "a_lab_test: test" ;;
@@ -38,6 +40,9 @@ case $call in
 "cargo test "*"--test-threads"*) report "$OTHERS" cli a_test ;;
 esac
 "#;
+
+/// The last line of `scripts/test` where a test has failed twice.
+const FAILED: &str = "2 passed, 1 failed, 0 skipped";
 
 struct Checkout {
     dir: tempfile::TempDir,
@@ -157,26 +162,26 @@ fn the_lab_of_another_checkout_is_named_before_anything_is_compiled() {
 }
 
 #[test]
-fn a_test_that_fails_among_others_runs_once_more_alone() {
-    for (lab, again, last, succeeds) in [
+fn a_test_that_fails_among_others_runs_once_more_alone_and_is_named() {
+    for (lab, again, last, passes_alone) in [
         (
             "FAILED. 1 passed; 1 failed; 0 ignored",
             "ok. 1 passed; 0 failed; 0 ignored",
-            "3 passed, 0 failed, 0 skipped, 1 only alone",
+            "2 passed, 1 failed, 0 skipped; 1 of the failed passed alone",
             true,
         ),
-        ("FAILED. 1 passed; 1 failed; 0 ignored", "FAILED. 0 passed; 1 failed; 0 ignored", "2 passed, 1 failed", false),
+        ("FAILED. 1 passed; 1 failed; 0 ignored", "FAILED. 0 passed; 1 failed; 0 ignored", FAILED, false),
         // one that was not found has not passed
-        ("FAILED. 1 passed; 1 failed; 0 ignored", "ok. 0 passed; 0 failed; 0 ignored", "2 passed, 1 failed", false),
+        ("FAILED. 1 passed; 1 failed; 0 ignored", "ok. 0 passed; 0 failed; 0 ignored", FAILED, false),
         // the runner was killed behind it
-        ("FAILED. 1 passed; 1 failed; 0 ignored", "cut ok. 1 passed; 0 failed; 0 ignored", "2 passed, 1 failed", false),
+        ("FAILED. 1 passed; 1 failed; 0 ignored", "cut ok. 1 passed; 0 failed; 0 ignored", FAILED, false),
     ] {
         let checkout = Checkout::new();
         let (output, calls) = checkout.run(&[], &[("LAB", lab), ("AGAIN", again)]);
         let stdout = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.success(), succeeds, "{stdout}");
-        assert!(stdout.lines().last().unwrap().starts_with(last), "{stdout}");
-        assert_eq!(stdout.contains("passed only when nothing else ran: keys::a_lab_test"), succeeds, "{stdout}");
+        assert!(!output.status.success(), "{stdout}");
+        assert_eq!(stdout.lines().last(), Some(last), "{stdout}");
+        assert_eq!(stdout.contains("passed only when nothing else ran: keys::a_lab_test"), passes_alone, "{stdout}");
         assert!(calls.iter().any(|call| call.ends_with("--test-threads=1 --exact keys::a_lab_test")), "{calls:?}");
     }
     // what a runner that was killed has not run is unknown, also if another one has a test that can be repeated
@@ -189,4 +194,66 @@ fn a_test_that_fails_among_others_runs_once_more_alone() {
         assert!(!output.status.success(), "{lab} {others}: {output:?}");
         assert!(!calls.iter().any(|call| call.contains("--exact")), "{lab} {others}: {calls:?}");
     }
+}
+
+#[test]
+fn what_needs_no_lab_is_linted_and_compiled_while_lab_tests_run() {
+    for (lint, succeeds) in [("", true), ("fails", false)] {
+        let checkout = Checkout::new();
+        let (output, calls) = checkout.run(&[], &[("LINT", lint)]);
+        assert_eq!(output.status.success(), succeeds, "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with("\n2 passed, 0 failed, 0 skipped\n"), "{output:?}");
+        let at = |words: &[&str]| {
+            let found = calls.iter().position(|call| words.iter().all(|word| call.contains(word)));
+            found.unwrap_or_else(|| panic!("no {words:?} in {calls:?}"))
+        };
+        let on_lab = at(&["--test lab", "--test-threads"]);
+        assert!(at(&["lint format shell python"]) < on_lab, "{calls:?}");
+        let others = [at(&["lint clippy macos docs"]), at(&["--no-run --lib"]), at(&["--lib", "--test-threads"])];
+        assert!(on_lab < others[0] && others.is_sorted(), "{calls:?}");
+    }
+}
+
+/// A page with two rows, the second of which is the older one.
+const TURNS: &str = "| tests | variant | last run | result |\n|---|---|---|---|\n| `keys::` | | 2026-02-01 | passed |\n\
+                     | `full::x` | a, b | 2026-01-01 | passed |\n";
+
+#[test]
+fn the_part_of_full_that_was_run_longest_ago_is_run_and_its_result_is_written() {
+    let checkout = Checkout::new();
+    checkout.write("scripts/turn", include_str!("../scripts/turn"));
+    let today = || {
+        let date = Command::new("date").args(["-u", "+%F"]).output().unwrap();
+        String::from_utf8(date.stdout).unwrap().trim().to_owned()
+    };
+    for (code, written, result) in [(0, true, "passed"), (1, true, "failed"), (130, false, "")] {
+        checkout.write("docs/development/full.md", TURNS);
+        checkout.write("scripts/test", &format!("#!/bin/sh\necho \"$* $HVDCTL_TEST_VARIANT\" >asked\nexit {code}\n"));
+        let before = today();
+        let done = Command::new("bash").arg(checkout.path("scripts/turn")).output().unwrap();
+        assert_eq!(done.status.code(), Some(code), "{done:?}");
+        assert_eq!(checkout.lines("asked"), ["--full full::x a, b"]);
+        let line = |day: &str| format!("| `full::x` | a, b | {day} | {result} |");
+        let now = fs::read_to_string(checkout.path("docs/development/full.md")).unwrap();
+        let rewritten =
+            [before, today()].iter().any(|day| now == TURNS.replace(TURNS.lines().last().unwrap(), &line(day)));
+        assert_eq!((rewritten, now == TURNS), (written, !written), "{now}");
+    }
+}
+
+#[test]
+fn each_file_with_tests_that_only_full_runs_has_its_turn() {
+    let page = include_str!("../docs/development/full.md");
+    let files = |directory: &str| {
+        let entries = fs::read_dir(format!("{}/{directory}", env!("CARGO_MANIFEST_DIR"))).unwrap().flatten();
+        let text = |path: PathBuf| Some((path.file_stem()?.to_str()?.to_owned(), fs::read_to_string(&path).ok()?));
+        entries.filter_map(move |entry| text(entry.path())).collect::<Vec<_>>()
+    };
+    let with_full = files("tests/lab").into_iter().filter(|(_, text)| text.contains("\nmod full {"));
+    let whole = files("tests/lab/full").into_iter().filter(|(_, text)| text.contains("#[test]"));
+    let rows = with_full.map(|(name, _)| format!("| `{name}::`"));
+    let rows: Vec<String> = rows.chain(whole.map(|(name, _)| format!("| `full::{name}"))).collect();
+    assert!(rows.len() > 30, "{rows:?}");
+    let missing: Vec<&String> = rows.iter().filter(|row| !page.contains(*row)).collect();
+    assert!(missing.is_empty(), "no row of docs/development/full.md begins with {missing:?}");
 }

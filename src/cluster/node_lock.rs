@@ -381,7 +381,8 @@ mod tests {
 
     /// Runs a program that holds a lock and says so, as root or as another user, until its standard input ends.
     fn lock(path: &Path, user: u32) -> (Child, ChildStdin) {
-        let script = "exec 9<\"$1\" && flock -n 9 && echo locked && cat";
+        // a holder says so before it gives up the lock
+        let script = "exec 9<\"$1\" && flock -w 60 9 && echo locked && cat";
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(path).uid(user).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();

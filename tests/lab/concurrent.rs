@@ -115,7 +115,8 @@ time.sleep(0.1)";
     assert_eq!(ours("node2"), format!("hworker running\nhworker-{id} running\n"));
     lab.hvdctl(&["up"]).code(0).says(&["its job has ended"]);
     assert_eq!(ours("node2"), "hworker running\n");
-    lab.hvdctl(&["run", "-np", "2", "--gpus-per-node", "1", "--map-by", "node", "--", "true"]).code(0);
+    lab.hvdctl(&["run", "-np", "2", "--gpus-per-node", "1", "--map-by", "node", "--launcher", "env", "--", "true"])
+        .code(0);
     assert!(first.runs());
     go("first");
     first.end(s(60)).code(0);

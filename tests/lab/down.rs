@@ -7,7 +7,7 @@ fn purge_leaves_nothing_where_all_was_ours() {
     let lab = Lab::with_rsa_keys();
     let project = lab.project("odd na'me", &[("train.py", "open('written', 'w')"), ("-f", "")]);
     lab.hvdctl(&["up"]).code(0);
-    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--launcher", "env"]).code(0);
     lab.hvdctl(&["verify"]).code(0);
     let before = NODES.map(|node| on(node, "docker volume ls -q; docker images -q | sort -u"));
     let done = lab.hvdctl(&["down", "--purge", "--json"]).code(0);
@@ -26,7 +26,7 @@ fn purge_leaves_nothing_where_all_was_ours() {
 fn only_ours_is_removed() {
     let lab = Lab::up();
     let project = lab.project("p", &[("train.py", "open('written', 'w')")]);
-    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--launcher", "env"]).code(0);
     let start = "docker run -d --name \"$1\" --label hvdctl-test=1 --label \"$2\" \"$3\" sleep 600";
     // a foreign container, and one of another cluster
     let others = [("somebodys", "x=y"), ("other-worker", "hvdctl.cluster=other")];

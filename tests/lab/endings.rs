@@ -40,30 +40,6 @@ fn signalled(name: &str, code: i32, controller: &'static str) {
 }
 
 #[test]
-fn a_supervisor_or_the_launcher_that_is_killed() {
-    let lab = Lab::up();
-    for controller in controllers("--mpi") {
-        let run = sleeping(&lab, controller, SLEEP);
-        // the supervisor of node2's rank: nothing is left that could record how the program ended
-        on("node2", "kill -9 $(pgrep -x hvdctl-rank)");
-        let done = run.end(s(60));
-        assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
-        no_job_is_left();
-        no_session_is_left(done.pid);
-
-        let run = sleeping(&lab, controller, SLEEP);
-        on("node1", "docker kill hmaster");
-        let done = run.end(s(60));
-        assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
-        let done = done.complains(&["is lost: the job supervisor"]);
-        no_job_is_left();
-        no_session_is_left(done.pid);
-        let job = newest(&lab);
-        assert!(job["state"] == "lost" && job["reason"].as_str().unwrap().contains("job supervisor"), "{job}");
-    }
-}
-
-#[test]
 fn a_disk_that_ranks_fill_takes_away_output_and_no_more() {
     let lab = Lab::empty();
     lab.hvdctl(&["keys", "push"]).code(0);
@@ -145,6 +121,26 @@ fn a_node_whose_network_goes_down_is_named_at_once_and_as_the_cause() {
 }
 
 #[test]
+fn after_hvdctl_was_killed_down_ends_the_job_and_its_session() {
+    let lab = Lab::up();
+    for controller in controllers("--mpi") {
+        lab.hvdctl(&["up"]).code(0);
+        let run = sleeping(&lab, controller, SLEEP);
+        let pid = run.pid();
+        kill(&pid.to_string(), "KILL");
+        run.end(s(10)).code(137);
+        assert!(!sessions_of(pid).is_empty(), "nobody was there to end its ssh masters");
+        // the job does not depend on the operator's machine
+        assert!(ours("node1").contains("hmaster running"));
+        assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
+        lab.hvdctl(&["down"]).code(0).says(&["hmaster"]);
+        assert_eq!(NODES.map(ours), ["", ""]);
+        no_job_is_left();
+        assert!(eventually(s(5), || sessions_of(pid).is_empty()), "{:?}", sessions_of(pid));
+    }
+}
+
+#[test]
 fn the_others_have_their_grace_period_although_their_launcher_knows_of_the_failure() {
     let lab = Lab::up();
     // MPI's daemons go with the launcher, and what they connect aborts 1.05 s later
@@ -166,95 +162,6 @@ while True: time.sleep(0.1)";
             lab.hvdctl(&words).code(7).says(&[&format!("{saves} saved")]);
             no_job_is_left();
         }
-    }
-}
-
-#[test]
-fn the_last_output_of_a_stopped_program_is_shown() {
-    let lab = Lab::empty();
-    lab.edit("[defaults]", "stop_grace_s = 40\n[defaults]");
-    lab.hvdctl(&["up"]).code(0);
-    let polite = "trap 'sleep 3 && echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
-    // a rank that ends first, with any exit code, does not shorten the others' time
-    let late = "trap '[ ${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] || { echo saved; exit 143; }
-        sleep 8 && echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
-    // also if MPI connects them
-    let connected = "exec python3 -c \"import os, signal, sys, time, horovod.torch as hvd
-hvd.init()
-def save(*_):
-    if hvd.rank() == 0: time.sleep(5)
-    print('saved', flush=True)
-    os._exit(0 if hvd.rank() == 0 else 143)
-signal.signal(signal.SIGTERM, save)
-print('ready', flush=True)
-while True: time.sleep(1)\"";
-    // the shell exits at the signal, and only then does the training get it
-    let inside = "python3 -c \"import signal, sys, time
-def save(*_): time.sleep(1); print('saved', flush=True); sys.exit(0)
-signal.signal(signal.SIGTERM, save)
-print('ready', flush=True)
-time.sleep(300)\"; true";
-    // or it has a trap, which it runs when the training has ended
-    let trapped = format!("trap 'echo cleaned' TERM; {inside}");
-    let programs = [polite, inside, trapped.as_str()];
-    let mut cases = vec![("--mpi", connected)];
-    if FULL {
-        cases.push(("--gloo", late));
-        cases.extend(programs.map(|program| ("--gloo", program)));
-        cases.extend(programs.map(|program| ("--mpi", program)));
-    }
-    for (controller, program) in cases {
-        let run = sleeping(&lab, controller, program);
-        run.signal("INT");
-        let done = run.end(s(60)).code(130);
-        done.says(&["[0 node1] saved", "[1 node2] saved"]);
-        no_job_is_left();
-        let end = newest(&lab);
-        assert!(end["state"] == "stopped" && end["code"] == 143, "{end}");
-    }
-}
-
-#[test]
-fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
-    let lab = Lab::empty();
-    lab.edit("[defaults]", "stop_grace_s = 10\n[defaults]");
-    lab.hvdctl(&["up"]).code(0);
-    for controller in controllers("--gloo") {
-        let mut run = sleeping(&lab, controller, "trap 'echo asked' TERM; echo ready; while :; do sleep 1; done");
-        run.signal("INT");
-        run.until(&["[0 node1] asked", "[1 node2] asked"], s(20));
-        run.signal("INT");
-        let done = run.end(s(10)).code(130);
-        // the nodes finish the work after the grace period, and the workers stay
-        assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()), "it waited for them");
-        no_session_is_left(done.pid);
-        assert!(eventually(s(60), || newest(&lab)["state"] == "stopped"), "{}", newest(&lab));
-        no_job_is_left();
-        // no hvdctl was there to remove it
-        assert_eq!(NODES.map(ours), ["hmaster exited\nhworker running\n", "hworker running\n"]);
-    }
-    lab.hvdctl(&["down"]).code(0);
-    no_job_is_left();
-    assert_eq!(NODES.map(ours), ["", ""]);
-}
-
-#[test]
-fn after_hvdctl_was_killed_down_ends_the_job_and_its_session() {
-    let lab = Lab::up();
-    for controller in controllers("--mpi") {
-        lab.hvdctl(&["up"]).code(0);
-        let run = sleeping(&lab, controller, SLEEP);
-        let pid = run.pid();
-        kill(&pid.to_string(), "KILL");
-        run.end(s(10)).code(137);
-        assert!(!sessions_of(pid).is_empty(), "nobody was there to end its ssh masters");
-        // the job does not depend on the operator's machine
-        assert!(ours("node1").contains("hmaster running"));
-        assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));
-        lab.hvdctl(&["down"]).code(0).says(&["hmaster"]);
-        assert_eq!(NODES.map(ours), ["", ""]);
-        no_job_is_left();
-        assert!(eventually(s(5), || sessions_of(pid).is_empty()), "{:?}", sessions_of(pid));
     }
 }
 
@@ -282,6 +189,96 @@ fn a_worker_dies_during_a_job() {
 /// Tests of behaviour that other tests prove without a lab, repeated on real nodes (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn a_supervisor_or_the_launcher_that_is_killed() {
+        let lab = Lab::up();
+        for controller in controllers("--mpi") {
+            let run = sleeping(&lab, controller, SLEEP);
+            // the supervisor of node2's rank: nothing is left that could record how the program ended
+            on("node2", "kill -9 $(pgrep -x hvdctl-rank)");
+            let done = run.end(s(60));
+            assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
+            no_job_is_left();
+            no_session_is_left(done.pid);
+
+            let run = sleeping(&lab, controller, SLEEP);
+            on("node1", "docker kill hmaster");
+            let done = run.end(s(60));
+            assert!(done.code != 0, "{controller}\n{}{}", done.out, done.err);
+            let done = done.complains(&["is lost: the job supervisor"]);
+            no_job_is_left();
+            no_session_is_left(done.pid);
+            let job = newest(&lab);
+            assert!(job["state"] == "lost" && job["reason"].as_str().unwrap().contains("job supervisor"), "{job}");
+        }
+    }
+
+    #[test]
+    fn the_last_output_of_a_stopped_program_is_shown() {
+        let lab = Lab::empty();
+        lab.edit("[defaults]", "stop_grace_s = 40\n[defaults]");
+        lab.hvdctl(&["up"]).code(0);
+        let polite = "trap 'sleep 3 && echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
+        // a rank that ends first, with any exit code, does not shorten the others' time
+        let late = "trap '[ ${HOROVOD_RANK:-$OMPI_COMM_WORLD_RANK} = 0 ] || { echo saved; exit 143; }
+        sleep 8 && echo saved; exit 0' TERM; echo ready; sleep 300 & wait";
+        // also if MPI connects them
+        let connected = "exec python3 -c \"import os, signal, sys, time, horovod.torch as hvd
+hvd.init()
+def save(*_):
+    if hvd.rank() == 0: time.sleep(5)
+    print('saved', flush=True)
+    os._exit(0 if hvd.rank() == 0 else 143)
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+while True: time.sleep(1)\"";
+        // the shell exits at the signal, and only then does the training get it
+        let inside = "python3 -c \"import signal, sys, time
+def save(*_): time.sleep(1); print('saved', flush=True); sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print('ready', flush=True)
+time.sleep(300)\"; true";
+        // or it has a trap, which it runs when the training has ended
+        let trapped = format!("trap 'echo cleaned' TERM; {inside}");
+        let programs = [polite, inside, trapped.as_str()];
+        let mut cases = vec![("--mpi", connected), ("--gloo", late)];
+        cases.extend(programs.map(|program| ("--gloo", program)));
+        cases.extend(programs.map(|program| ("--mpi", program)));
+        for (controller, program) in cases {
+            let run = sleeping(&lab, controller, program);
+            run.signal("INT");
+            let done = run.end(s(60)).code(130);
+            done.says(&["[0 node1] saved", "[1 node2] saved"]);
+            no_job_is_left();
+            let end = newest(&lab);
+            assert!(end["state"] == "stopped" && end["code"] == 143, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_second_signal_leaves_at_once_and_the_nodes_do_the_rest() {
+        let lab = Lab::empty();
+        lab.edit("[defaults]", "stop_grace_s = 10\n[defaults]");
+        lab.hvdctl(&["up"]).code(0);
+        for controller in controllers("--gloo") {
+            let mut run = sleeping(&lab, controller, "trap 'echo asked' TERM; echo ready; while :; do sleep 1; done");
+            run.signal("INT");
+            run.until(&["[0 node1] asked", "[1 node2] asked"], s(20));
+            run.signal("INT");
+            let done = run.end(s(10)).code(130);
+            // the nodes finish the work after the grace period, and the workers stay
+            assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()), "it waited for them");
+            no_session_is_left(done.pid);
+            assert!(eventually(s(60), || newest(&lab)["state"] == "stopped"), "{}", newest(&lab));
+            no_job_is_left();
+            // no hvdctl was there to remove it
+            assert_eq!(NODES.map(ours), ["hmaster exited\nhworker running\n", "hworker running\n"]);
+        }
+        lab.hvdctl(&["down"]).code(0);
+        no_job_is_left();
+        assert_eq!(NODES.map(ours), ["", ""]);
+    }
 
     #[test]
     fn interrupted() {

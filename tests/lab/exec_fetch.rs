@@ -155,7 +155,7 @@ fn outputs_are_fetched_even_after_a_failure() {
     lab.hvdctl(&["fetch", "-o", to]).code(0);
     assert_eq!(fs::read_to_string(results.join("best.pt")).unwrap(), "newer\n");
 
-    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0);
+    lab.hvdctl(&["run", "-np", "1", "--launcher", "env", "--", "true"]).code(0);
     let id = lab.hvdctl(&["--json", "jobs"]).ok();
     let id: serde_json::Value = serde_json::from_str(&id).unwrap();
     let id = id["jobs"][0]["id"].as_str().unwrap();
@@ -208,7 +208,7 @@ fn files_outside_the_mounts_are_fetched_from_the_container_that_is_kept() {
     let lab = Lab::up();
     let write = |bytes: &str| {
         let script = format!("mkdir -p /root/ckpt && head -c {bytes} /dev/urandom >/root/ckpt/last.pt");
-        lab.hvdctl(&["run", "-np", "2", "--map-by", "node", "--", "sh", "-c", &script]).code(0)
+        lab.hvdctl(&["run", "-np", "2", "--map-by", "node", "--launcher", "env", "--", "sh", "-c", &script]).code(0)
     };
     write("5000000").complains(&["/root/ckpt/last.pt (4.8 MiB) on node1", "--from-container"]);
     let got = lab.path().join("got");

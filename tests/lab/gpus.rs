@@ -9,8 +9,21 @@ fn a_worker_that_has_lost_its_gpus_is_replaced_before_ranks_start() {
     let message = "Failed to initialize NVML: Unknown Error";
     let lose = format!("printf '#!/bin/sh\\necho {message}\\nexit 255\\n' >$(command -v nvidia-smi)");
     node_sh("node2", "docker exec hworker sh -c \"$1\"", &[&lose]).code(0);
-    let done =
-        lab.hvdctl(&["run", "-np", "2", "--map-by", "node", "--", "sh", "-c", "nvidia-smi -L | cut -c1-18"]).code(0);
+    let done = lab
+        .hvdctl(&[
+            "run",
+            "-np",
+            "2",
+            "--map-by",
+            "node",
+            "--launcher",
+            "env",
+            "--",
+            "sh",
+            "-c",
+            "nvidia-smi -L | cut -c1-18",
+        ])
+        .code(0);
     let done = done.says(&["[1 node2] GPU 0: NVIDIA H200"]);
     done.complains(&["warning: node2: hworker was started with 1 GPU and now sees 0: ", message, "it is recreated"]);
     let after = ["node1", "node2"].map(|node| id_of(node, "hworker"));

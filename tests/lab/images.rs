@@ -281,41 +281,46 @@ pub fn relays(node: &str) -> String {
     )
 }
 
-#[test]
-fn an_image_of_a_node_goes_to_another_by_relays_which_resume() {
-    const MIB: u64 = 64;
-    let lab = Lab::empty();
-    without_image();
-    let _restore = Restore(|| {
-        without_image();
-        node_sh("node1", "tc qdisc del dev eth0 root", &[]);
-    });
-    build("node1", "first", MIB);
-    // what the spool of node2's relay has, in MiB
-    let spooled = || -> u64 {
-        let script = "for c in $(docker ps -aq --filter label=hvdctl.role=relay); do
-              du -sm $(docker inspect -f '{{.GraphDriver.Data.UpperDir}}' $c)/spool | cut -f 1; done";
-        node_sh("node2", script, &[]).out.trim().parse().unwrap_or(0)
-    };
-    let interface = format!("/sys/class/net/{}/statistics/rx_bytes", network_bridge());
-    let here = || -> u64 { std::fs::read_to_string(&interface).unwrap().trim().parse().unwrap() };
-    let before = here();
-    on("node1", "tc qdisc add dev eth0 root tbf rate 100mbit burst 64kb latency 400ms");
-    let push = lab.start(&["image", "push", PUSHED]);
-    assert!(eventually(s(90), || spooled() >= 24), "{}", push.err());
-    push.signal("KILL");
-    push.end(s(20));
-    // they end by themselves, and keep what they have
-    let has_ended = |node| relays(node).starts_with("exited\nhvdctl-relay/") && !relays(node).contains("127.0.0.1");
-    assert!(eventually(s(20), || NODES.iter().all(|node| has_ended(node))), "{:?}", NODES.map(relays));
-    on("node1", "tc qdisc del dev eth0 root");
+/// Tests of behaviour that other tests prove without a lab (`scripts/test --full`).
+mod full {
+    use super::*;
 
-    let done = lab.hvdctl(&["--json", "image", "push", PUSHED]).code(0);
-    let all = (BASE_MIB + MIB) << 20;
-    let rest = all - (20 << 20);
-    assert!((1..rest).contains(&sent(&done)), "{}", done.out);
-    assert!(here() - before < all / 4, "{} bytes of an image of {all} came to the operator", here() - before);
-    assert_eq!(hash_in("node1", "/top"), hash_in("node2", "/top"));
-    assert_eq!(NODES.map(relays), ["", ""]);
-    assert_eq!(NODES.map(left_by_pushes), ["", ""]);
+    #[test]
+    fn an_image_of_a_node_goes_to_another_by_relays_which_resume() {
+        const MIB: u64 = 64;
+        let lab = Lab::empty();
+        without_image();
+        let _restore = Restore(|| {
+            without_image();
+            node_sh("node1", "tc qdisc del dev eth0 root", &[]);
+        });
+        build("node1", "first", MIB);
+        // what the spool of node2's relay has, in MiB
+        let spooled = || -> u64 {
+            let script = "for c in $(docker ps -aq --filter label=hvdctl.role=relay); do
+              du -sm $(docker inspect -f '{{.GraphDriver.Data.UpperDir}}' $c)/spool | cut -f 1; done";
+            node_sh("node2", script, &[]).out.trim().parse().unwrap_or(0)
+        };
+        let interface = format!("/sys/class/net/{}/statistics/rx_bytes", network_bridge());
+        let here = || -> u64 { std::fs::read_to_string(&interface).unwrap().trim().parse().unwrap() };
+        let before = here();
+        on("node1", "tc qdisc add dev eth0 root tbf rate 100mbit burst 64kb latency 400ms");
+        let push = lab.start(&["image", "push", PUSHED]);
+        assert!(eventually(s(90), || spooled() >= 24), "{}", push.err());
+        push.signal("KILL");
+        push.end(s(20));
+        // they end by themselves, and keep what they have
+        let has_ended = |node| relays(node).starts_with("exited\nhvdctl-relay/") && !relays(node).contains("127.0.0.1");
+        assert!(eventually(s(20), || NODES.iter().all(|node| has_ended(node))), "{:?}", NODES.map(relays));
+        on("node1", "tc qdisc del dev eth0 root");
+
+        let done = lab.hvdctl(&["--json", "image", "push", PUSHED]).code(0);
+        let all = (BASE_MIB + MIB) << 20;
+        let rest = all - (20 << 20);
+        assert!((1..rest).contains(&sent(&done)), "{}", done.out);
+        assert!(here() - before < all / 4, "{} bytes of an image of {all} came to the operator", here() - before);
+        assert_eq!(hash_in("node1", "/top"), hash_in("node2", "/top"));
+        assert_eq!(NODES.map(relays), ["", ""]);
+        assert_eq!(NODES.map(left_by_pushes), ["", ""]);
+    }
 }

@@ -77,7 +77,7 @@ fn a_detached_job_ends_by_itself_and_its_result_is_shown_later() {
         lab.hvdctl(&["stop", &id]).code(0).says(&["has already ended"]);
     }
     // it is all that a prune removes
-    lab.hvdctl(&["run", "-np", "1", "--", "true"]).code(0);
+    lab.hvdctl(&["run", "-np", "1", "--launcher", "env", "--", "true"]).code(0);
     let before = jobs(&lab).len();
     assert_eq!(before, 1 + controllers("--gloo").len());
     lab.hvdctl(&["-y", "jobs", "prune", "--keep", "1"]).code(0).says(&[&format!("removed {} job", before - 1)]);

@@ -80,58 +80,6 @@ fn ranks_communicate_under_each_launcher() {
 }
 
 #[test]
-fn a_rank_that_ends_and_a_job_that_is_stopped_leave_nothing() {
-    let lab = Lab::up();
-    let program = |way: &str| {
-        format!(
-            "[ ${{RANK:-$OMPI_COMM_WORLD_RANK}} = 1 ] || exec sleep 300; for i in $(seq 30); do echo line $i; done; {way}"
-        )
-    };
-    let eats = "exec python3 -c 'all = [b\"x\" * (1 << 20) for i in range(2000)]'";
-    let ends = [
-        ("exit 7", 7, "rank 1 on node2 ended with exit code 7"),
-        ("kill -STOP $$", 137, "rank 1 on node2 hung: it was stopped"),
-        (eats, 137, "rank 1 on node2 ran out of memory"),
-        ("kill -9 $$", 137, "rank 1 on node2 was killed by signal 9"),
-    ];
-    on("node2", "docker update --memory 256m --memory-swap 256m hworker");
-    for (launcher, of_few) in LAUNCHERS.iter().zip(&ends) {
-        // the ends themselves are those of tests/supervision
-        for (way, code, words) in if FULL { &ends[..] } else { std::slice::from_ref(of_few) } {
-            let program = program(way);
-            let args = ["run", "-np", "2", "--launcher", launcher, "--stall-timeout", "5s", "--", "sh", "-c", &program];
-            let done = lab.hvdctl(&args).code(*code);
-            let out = done.out.clone();
-            done.complains(&[words]);
-            assert_eq!(out.lines().filter(|line| line.starts_with("[1 node2] line")).count(), 30, "{out}");
-            no_job_is_left();
-            assert_eq!(NODES.map(ours), ["hworker running\n"; 2], "{launcher} {way}");
-        }
-        // the next job on these nodes, which is stopped
-        let waits = "echo ready; exec sleep 300";
-        let mut run = lab.start(&["run", "-np", "2", "--launcher", launcher, "--", "sh", "-c", waits]);
-        run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
-        run.signal("INT");
-        let done = run.end(s(60)).code(130);
-        no_job_is_left();
-        no_session_is_left(done.pid);
-    }
-}
-
-#[test]
-fn a_program_that_is_not_python_is_seen_line_by_line() {
-    let lab = Lab::up();
-    let perl = "print \"step $_\\n\" for 1..3; sleep 300";
-    for launcher in LAUNCHERS {
-        let mut run = lab.start(&["run", "-np", "2", "--launcher", launcher, "--", "perl", "-e", perl]);
-        run.until(&["[0 node1] step 3", "[1 node2] step 3"], s(60));
-        run.signal("INT");
-        run.end(s(60)).code(130);
-        no_job_is_left();
-    }
-}
-
-#[test]
 fn a_launcher_that_cannot_do_it_is_refused_before_anything_is_uploaded() {
     let lab = Lab::up();
     let project = lab.project("p", &[("train.py", "")]);
@@ -157,26 +105,6 @@ fn a_launcher_that_cannot_do_it_is_refused_before_anything_is_uploaded() {
     for node in NODES {
         node_sh(node, "! test -e /opt/horovod/projects/p", &[]).code(0);
     }
-}
-
-#[test]
-fn an_elastic_job_continues_without_a_node_and_takes_it_back() {
-    let lab = Lab::up();
-    let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 2 ] || exec sleep 300";
-    let mut run = lab.start(&["run", "-np", "1:2", "--", "sh", "-c", program]);
-    run.until(&["[0 node1] attempt 0", "[1 node2] attempt 0"], s(120));
-    on("node2", "docker kill hworker");
-    run.until(&["[0 node1] attempt 1"], s(60));
-    lab.hvdctl(&["jobs"]).code(0).says(&["running", "1 of 2"]);
-    lab.hvdctl(&["up"]).code(0).says(&["node2: started hworker again (stopped)\n"]);
-    let done = run.end(s(120)).code(0).says(&["[0 node1] attempt 2", "[1 node2] attempt 2"]);
-    done.complains(&[
-        "node2 left (",
-        "continues with 1 of 2 ranks",
-        "node2 joined; the job continues with 2 of 2 ranks",
-    ]);
-    lab.hvdctl(&["logs"]).code(0).complains(&["Z: node2 left (", "Z: node2 joined; "]);
-    no_job_is_left();
 }
 
 /// A program that has its state in memory. It ends when the number of ranks was each of these in turn. Where there is a
@@ -303,6 +231,78 @@ while not os.path.exists('/tmp/goes-on'):
 /// --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn a_rank_that_ends_and_a_job_that_is_stopped_leave_nothing() {
+        let lab = Lab::up();
+        let program = |way: &str| {
+            format!(
+                "[ ${{RANK:-$OMPI_COMM_WORLD_RANK}} = 1 ] || exec sleep 300; for i in $(seq 30); do echo line $i; done; {way}"
+            )
+        };
+        let eats = "exec python3 -c 'all = [b\"x\" * (1 << 20) for i in range(2000)]'";
+        let ends = [
+            ("exit 7", 7, "rank 1 on node2 ended with exit code 7"),
+            ("kill -STOP $$", 137, "rank 1 on node2 hung: it was stopped"),
+            (eats, 137, "rank 1 on node2 ran out of memory"),
+            ("kill -9 $$", 137, "rank 1 on node2 was killed by signal 9"),
+        ];
+        on("node2", "docker update --memory 256m --memory-swap 256m hworker");
+        for launcher in LAUNCHERS {
+            for (way, code, words) in ends {
+                let program = program(way);
+                let args =
+                    ["run", "-np", "2", "--launcher", launcher, "--stall-timeout", "5s", "--", "sh", "-c", &program];
+                let done = lab.hvdctl(&args).code(code);
+                let out = done.out.clone();
+                done.complains(&[words]);
+                assert_eq!(out.lines().filter(|line| line.starts_with("[1 node2] line")).count(), 30, "{out}");
+                no_job_is_left();
+                assert_eq!(NODES.map(ours), ["hworker running\n"; 2], "{launcher} {way}");
+            }
+            // the next job on these nodes, which is stopped
+            let waits = "echo ready; exec sleep 300";
+            let mut run = lab.start(&["run", "-np", "2", "--launcher", launcher, "--", "sh", "-c", waits]);
+            run.until(&["[0 node1] ready", "[1 node2] ready"], s(60));
+            run.signal("INT");
+            let done = run.end(s(60)).code(130);
+            no_job_is_left();
+            no_session_is_left(done.pid);
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_python_is_seen_line_by_line() {
+        let lab = Lab::up();
+        let perl = "print \"step $_\\n\" for 1..3; sleep 300";
+        for launcher in LAUNCHERS {
+            let mut run = lab.start(&["run", "-np", "2", "--launcher", launcher, "--", "perl", "-e", perl]);
+            run.until(&["[0 node1] step 3", "[1 node2] step 3"], s(60));
+            run.signal("INT");
+            run.end(s(60)).code(130);
+            no_job_is_left();
+        }
+    }
+
+    #[test]
+    fn an_elastic_job_continues_without_a_node_and_takes_it_back() {
+        let lab = Lab::up();
+        let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 2 ] || exec sleep 300";
+        let mut run = lab.start(&["run", "-np", "1:2", "--", "sh", "-c", program]);
+        run.until(&["[0 node1] attempt 0", "[1 node2] attempt 0"], s(120));
+        on("node2", "docker kill hworker");
+        run.until(&["[0 node1] attempt 1"], s(60));
+        lab.hvdctl(&["jobs"]).code(0).says(&["running", "1 of 2"]);
+        lab.hvdctl(&["up"]).code(0).says(&["node2: started hworker again (stopped)\n"]);
+        let done = run.end(s(120)).code(0).says(&["[0 node1] attempt 2", "[1 node2] attempt 2"]);
+        done.complains(&[
+            "node2 left (",
+            "continues with 1 of 2 ranks",
+            "node2 joined; the job continues with 2 of 2 ranks",
+        ]);
+        lab.hvdctl(&["logs"]).code(0).complains(&["Z: node2 left (", "Z: node2 joined; "]);
+        no_job_is_left();
+    }
 
     #[test]
     fn a_dry_run_says_what_would_run_on_each_node() {

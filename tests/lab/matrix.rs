@@ -51,49 +51,6 @@ fn ends(
 }
 
 #[test]
-fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
-    let lab = lab();
-    let cases = [
-        ("exit 7", 7, "ended with exit code 7"),
-        ("kill -9 $$", 137, "was killed by signal 9"),
-        ("kill -STOP $$", 137, "hung: it was stopped"),
-    ];
-    // a foreign program, and a foreign container of the same image
-    let others = NODES.map(|node| {
-        on(node, "HVDCTL_TEST=1 setsid sleep 9000 >/dev/null 2>&1 </dev/null &");
-        on(node, &format!("docker run -d --network host --label hvdctl-test {IMAGE} sleep 9000"));
-        let both = "for i in $(seq 300); do [ $(pgrep -cfx 'sleep 9000') != 2 ] || break; sleep 0.1; done";
-        on(node, &format!("{both}; pgrep -fx 'sleep 9000' | sort"))
-    });
-    let all: Vec<_> = ["--gloo", "--mpi"]
-        .into_iter()
-        .flat_map(|controller| [ONE_NODE, TWO_NODES].map(|place| (controller, place, &cases[..])))
-        .collect();
-    // the ends themselves are those of tests/supervision
-    let few = vec![("--gloo", TWO_NODES, &cases[2..])];
-    for (controller, place, cases) in if FULL { all } else { few } {
-        if FULL {
-            let end = ends(&lab, controller, place, &["sh", "-c", "echo done"], 0, &[]);
-            assert_eq!((&end["job"]["state"], &end["job"]["root_cause"]), (&"succeeded".into(), &Value::Null), "{end}");
-        }
-        for &(way, code, words) in cases {
-            let words = format!("rank {} on {} {words}", place.1, place.2);
-            let end = ends(&lab, controller, place, &["sh", "-c", &program(way)], code, &[&words]);
-            assert_eq!(end["job"]["root_cause"]["rank"], place.1, "{end}");
-            let wanted: Vec<String> = (11..=30).map(|i| format!("line {i}")).collect();
-            assert_eq!(end["job"]["last_lines"], Value::from(wanted), "{controller} {way}");
-            // the same later
-            let jobs: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
-            let reason = jobs["jobs"][0]["reason"].as_str().unwrap_or_default();
-            assert!(reason.starts_with(&words), "{reason}");
-            assert_eq!(jobs["jobs"][0]["state"], "failed");
-        }
-    }
-    assert_eq!(NODES.map(|node| on(node, "pgrep -fx 'sleep 9000' | sort")), others, "others were touched");
-    assert!(others.iter().all(|pids| pids.lines().count() == 2), "{others:?}");
-}
-
-#[test]
 fn a_rank_that_runs_out_of_memory() {
     let lab = lab();
     on("node2", "docker update --memory 256m --memory-swap 256m hworker");
@@ -252,6 +209,45 @@ time.sleep(4)";
 /// Tests of behaviour that other tests prove without a lab, or another one here in part (`scripts/test --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn every_end_of_a_rank_under_both_controllers_on_one_node_and_on_two() {
+        let lab = lab();
+        let cases = [
+            ("exit 7", 7, "ended with exit code 7"),
+            ("kill -9 $$", 137, "was killed by signal 9"),
+            ("kill -STOP $$", 137, "hung: it was stopped"),
+        ];
+        // a foreign program, and a foreign container of the same image
+        let others = NODES.map(|node| {
+            on(node, "HVDCTL_TEST=1 setsid sleep 9000 >/dev/null 2>&1 </dev/null &");
+            on(node, &format!("docker run -d --network host --label hvdctl-test {IMAGE} sleep 9000"));
+            let both = "for i in $(seq 300); do [ $(pgrep -cfx 'sleep 9000') != 2 ] || break; sleep 0.1; done";
+            on(node, &format!("{both}; pgrep -fx 'sleep 9000' | sort"))
+        });
+        let all: Vec<_> = ["--gloo", "--mpi"]
+            .into_iter()
+            .flat_map(|controller| [ONE_NODE, TWO_NODES].map(|place| (controller, place, &cases[..])))
+            .collect();
+        for (controller, place, cases) in all {
+            let end = ends(&lab, controller, place, &["sh", "-c", "echo done"], 0, &[]);
+            assert_eq!((&end["job"]["state"], &end["job"]["root_cause"]), (&"succeeded".into(), &Value::Null), "{end}");
+            for &(way, code, words) in cases {
+                let words = format!("rank {} on {} {words}", place.1, place.2);
+                let end = ends(&lab, controller, place, &["sh", "-c", &program(way)], code, &[&words]);
+                assert_eq!(end["job"]["root_cause"]["rank"], place.1, "{end}");
+                let wanted: Vec<String> = (11..=30).map(|i| format!("line {i}")).collect();
+                assert_eq!(end["job"]["last_lines"], Value::from(wanted), "{controller} {way}");
+                // the same later
+                let jobs: Value = serde_json::from_str(&lab.hvdctl(&["--json", "jobs"]).ok()).unwrap();
+                let reason = jobs["jobs"][0]["reason"].as_str().unwrap_or_default();
+                assert!(reason.starts_with(&words), "{reason}");
+                assert_eq!(jobs["jobs"][0]["state"], "failed");
+            }
+        }
+        assert_eq!(NODES.map(|node| on(node, "pgrep -fx 'sleep 9000' | sort")), others, "others were touched");
+        assert!(others.iter().all(|pids| pids.lines().count() == 2), "{others:?}");
+    }
 
     #[test]
     fn many_lines_of_many_ranks_come_whole_while_the_reader_sleeps() {

@@ -22,7 +22,8 @@ fn list_here(directory: &Path) -> String {
     run(command, s(10)).ok()
 }
 
-const WRITE: &str = "import os; open('by-rank-' + os.environ['HOROVOD_RANK'], 'w').write('x')\n";
+const WRITE: &str =
+    "import os; open('by-rank-' + (os.environ.get('HOROVOD_RANK') or os.environ['RANK']), 'w').write('x')\n";
 
 #[test]
 fn odd_names_arrive_identical_and_never_reach_a_shell() {
@@ -55,7 +56,7 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
     symlink("/nowhere at all", project.join("dangling")).unwrap();
     symlink("deep", project.join("directory link")).unwrap();
 
-    let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--launcher", "env"]).code(0);
     done.complains(&["node1: uploaded", "node2: uploaded"]);
     let here = list_here(&project);
     assert!(here.lines().count() > 20, "{here}");
@@ -73,30 +74,8 @@ fn odd_names_arrive_identical_and_never_reach_a_shell() {
     // the same project in the container
     assert_eq!(node_sh("node2", "docker exec hworker sh -c \"$1\" sh /workspace", &[LIST]).ok(), here);
 
-    let again = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    let again = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--launcher", "env"]).code(0);
     again.complains(&["node1: project unchanged", "node2: project unchanged"]);
-}
-
-#[test]
-fn a_sparse_file_costs_a_node_what_it_costs_here() {
-    const SIZE: u64 = 256 << 20;
-    let lab = Lab::up();
-    let data = lab.path().join("sparse");
-    fs::create_dir(&data).unwrap();
-    let mut file = fs::File::create(data.join("model")).unwrap();
-    file.set_len(SIZE).unwrap();
-    file.write_all(b"begins").unwrap();
-    drop(file);
-    lab.hvdctl(&["data", "push", data.to_str().unwrap(), "--as", "sparse"]).code(0);
-    for node in NODES {
-        let see = "cd /opt/horovod/data/sparse && stat -c '%s %b' model && head -c 6 model";
-        let shown = on(node, see);
-        let (size, rest) = shown.split_once(' ').unwrap();
-        let (blocks, text) = rest.split_once('\n').unwrap();
-        assert_eq!((size.parse::<u64>().unwrap(), text), (SIZE, "begins"), "{node}");
-        assert!(blocks.parse::<u64>().unwrap() * 512 < 1 << 20, "{node}: {blocks} blocks");
-    }
-    lab.hvdctl(&["data", "rm", "sparse", "-y"]).code(0);
 }
 
 #[test]
@@ -108,7 +87,7 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
         fs::create_dir(project.join(directory)).unwrap();
         fs::write(project.join(directory).join("x"), "x").unwrap();
     }
-    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2"]).code(0);
+    lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--launcher", "env"]).code(0);
     for (rank, node) in NODES.iter().enumerate() {
         let there = on(node, "ls -A /opt/horovod/projects/p");
         assert_eq!(there, format!(".gitignore\n.hvdctlignore\nby-rank-{rank}\ntrain.py\n"));
@@ -139,7 +118,9 @@ fn what_is_ignored_stays_here_and_data_arrive_whole() {
     assert_eq!(NODES.map(relays), ["", ""]);
     let read = "cat '/data/set/part one/a' && stat -c %s /data/set/b && { touch /data/set/c 2>&1 || echo refused; }";
     let train = |expected: &str| {
-        let done = lab.hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--", "sh", "-c", read]).code(0);
+        let done = lab
+            .hvdctl(&["train", project.to_str().unwrap(), "-np", "2", "--launcher", "env", "--", "sh", "-c", read])
+            .code(0);
         for (rank, node) in NODES.iter().enumerate() {
             for line in [expected, "refused"] {
                 assert!(done.out.contains(&format!("[{rank} {node}] {line}\n")), "{}", done.out);
@@ -210,6 +191,28 @@ import lazy";
 /// --full`).
 mod full {
     use super::*;
+
+    #[test]
+    fn a_sparse_file_costs_a_node_what_it_costs_here() {
+        const SIZE: u64 = 256 << 20;
+        let lab = Lab::up();
+        let data = lab.path().join("sparse");
+        fs::create_dir(&data).unwrap();
+        let mut file = fs::File::create(data.join("model")).unwrap();
+        file.set_len(SIZE).unwrap();
+        file.write_all(b"begins").unwrap();
+        drop(file);
+        lab.hvdctl(&["data", "push", data.to_str().unwrap(), "--as", "sparse"]).code(0);
+        for node in NODES {
+            let see = "cd /opt/horovod/data/sparse && stat -c '%s %b' model && head -c 6 model";
+            let shown = on(node, see);
+            let (size, rest) = shown.split_once(' ').unwrap();
+            let (blocks, text) = rest.split_once('\n').unwrap();
+            assert_eq!((size.parse::<u64>().unwrap(), text), (SIZE, "begins"), "{node}");
+            assert!(blocks.parse::<u64>().unwrap() * 512 < 1 << 20, "{node}: {blocks} blocks");
+        }
+        lab.hvdctl(&["data", "rm", "sparse", "-y"]).code(0);
+    }
 
     #[test]
     fn deleted_files_are_removed_and_outputs_are_kept() {

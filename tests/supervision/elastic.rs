@@ -1,7 +1,7 @@
 //! Elastic jobs, whose nodes leave and join.
 
 use crate::cluster::Cluster;
-use crate::job::{Job, Method, Spec, each_launcher, host};
+use crate::job::{Job, Method, Spec, each_kind, each_launcher, host};
 use hvdctl::model::fault::Fault;
 use hvdctl::record::JobState;
 use rustix::process::Signal;
@@ -47,7 +47,7 @@ fn a_node_leaves_and_comes_back() {
 
 #[test]
 fn a_node_whose_worker_is_stopped_leaves_with_the_grace_period() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "trap 'sleep 4; echo saved; exit 0' TERM; echo attempt $HVDCTL_RESTART
             [ $HVDCTL_RESTART = 1 ] || while :; do sleep 0.1; done";
@@ -64,7 +64,7 @@ fn a_node_whose_worker_is_stopped_leaves_with_the_grace_period() {
 
 #[test]
 fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&elastic(method, 1, SAVES));
         (0..2).for_each(|rank| job.until(rank, "attempt 0"));
@@ -83,7 +83,7 @@ fn a_drained_node_leaves_with_the_grace_period_and_joins_again() {
 
 #[test]
 fn a_node_that_is_drained_after_a_failure_has_no_ranks_of_the_next_attempt() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0
             [ $RANK = 0 ] || exit 7; exec sleep 300";
@@ -103,7 +103,7 @@ fn a_node_that_is_drained_after_a_failure_has_no_ranks_of_the_next_attempt() {
 
 #[test]
 fn ranks_have_the_grace_period_when_a_node_joins() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&elastic(method, 1, SAVES));
         (0..2).for_each(|rank| job.until(rank, "attempt 0"));
@@ -127,7 +127,7 @@ fn add_node(cluster: &Cluster, job: &Job<'_>) {
 
 #[test]
 fn a_node_that_is_added_joins_and_may_leave_again() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 3 ] || exec sleep 300";
         let job = cluster.start(&Spec { ranks: [1, 0], ..elastic(method, 1, program) });
@@ -154,7 +154,7 @@ fn a_node_that_is_added_joins_and_may_leave_again() {
 
 #[test]
 fn a_list_of_added_nodes_that_cannot_be_read_adds_none() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "[ $HVDCTL_RESTART = 0 ] || exit 0; echo begun; exec sleep 300";
         let job = cluster.start(&Spec { ranks: [1, 0], ..elastic(method, 1, program) });
@@ -185,7 +185,7 @@ fn a_job_ends_what_is_left_on_an_added_node() {
 
 #[test]
 fn a_rank_that_fails_on_its_own_ends_an_elastic_job() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let end = cluster.start(&elastic(method, 1, "[ $RANK = 1 ] || exec sleep 300; exit 7")).end();
         end.failed("rank 1 on node2 ended with exit code 7", 7);
@@ -195,7 +195,7 @@ fn a_rank_that_fails_on_its_own_ends_an_elastic_job() {
 
 #[test]
 fn too_few_nodes_end_an_elastic_job_after_its_time() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let spec = Spec { elastic_timeout: 1, ..elastic(method, 2, "echo begun; exec sleep 300") };
         let job = cluster.start(&spec);
@@ -211,7 +211,7 @@ fn too_few_nodes_end_an_elastic_job_after_its_time() {
 
 #[test]
 fn an_elastic_job_that_waits_for_nodes_can_be_stopped() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&elastic(method, 2, "echo begun; exec sleep 300"));
         (0..2).for_each(|rank| job.until(rank, "begun"));
@@ -225,7 +225,7 @@ fn an_elastic_job_that_waits_for_nodes_can_be_stopped() {
 
 #[test]
 fn an_elastic_job_that_the_engine_stops_while_it_waits_for_nodes_has_failed() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let mut job = cluster.start(&elastic(method, 2, "echo begun; exec sleep 300"));
         (0..2).for_each(|rank| job.until(rank, "begun"));
@@ -244,6 +244,12 @@ const COUNTS: &str = "i=0; while :; do i=$((i + 1)); echo $i; [ ! -e goes-on ] |
 
 fn in_place(min_ranks: u32, program: &str) -> Spec {
     Spec { in_place: true, ..elastic(Method::Gloo, min_ranks, program) }
+}
+
+/// Commands of a rank that wait until it is known to be kept: a failure before starts all ranks again.
+fn until_kept(cluster: &Cluster) -> String {
+    let world = cluster.dir().join("jobs/job-1/world.json");
+    format!("until [ -e {} ]; do sleep 0.1; done", world.display())
 }
 
 /// Lets the ranks of both nodes end.
@@ -304,8 +310,8 @@ fn a_drained_node_leaves_and_the_other_ranks_are_kept() {
 #[test]
 fn a_rank_that_fails_is_replaced_and_the_third_failure_ends_a_job_that_needs_it() {
     let cluster = Cluster::new();
-    let fails = "[ $RANK = 1 ] && { echo begun; sleep 1; exit 7; }; echo begun; exec sleep 300";
-    let end = cluster.start(&in_place(2, fails)).end();
+    let fails = format!("echo begun; [ $RANK = 1 ] || exec sleep 300; {}; sleep 1; exit 7", until_kept(&cluster));
+    let end = cluster.start(&in_place(2, &fails)).end();
     end.failed("rank 1 on node2 ended with exit code 7", 7);
     assert_eq!(end.lines[0].len(), 1, "{}", end.all);
     assert_eq!(end.lines[1].len(), 3, "{}", end.all);
@@ -400,8 +406,9 @@ fn a_job_whose_ranks_are_kept_can_be_stopped_and_they_save() {
 #[test]
 fn a_program_that_fails_everywhere_is_not_started_again() {
     let cluster = Cluster::new();
-    let fails = "echo begun; while [ ! -e $HVDCTL_DIR/world.json ]; do sleep 0.1; done; sleep 1; exit 7";
-    let fails = fails.replace("$HVDCTL_DIR", cluster.dir().join("jobs/job-1").to_str().unwrap());
+    // all of them at the same moment: one may have started seconds before the other
+    let shared = "touch /run/cluster/shared/$RANK; until [ -e /run/cluster/shared/0 -a -e /run/cluster/shared/1 ]";
+    let fails = format!("echo begun; {}; {shared}; do sleep 0.1; done; sleep 1; exit 7", until_kept(&cluster));
     let end = cluster.start(&in_place(1, &fails)).end();
     assert_eq!((end.ending.state(), end.ending.code()), (JobState::Failed, Some(7)), "{}", end.all);
     assert!(end.ending.reason(&hvdctl::launch::placement::Placement::default()).is_some(), "{}", end.all);

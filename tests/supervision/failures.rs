@@ -1,7 +1,7 @@
 //! Ranks that fail, hang, or never start.
 
 use crate::cluster::Cluster;
-use crate::job::{Method, Spec, each, each_launcher};
+use crate::job::{Method, Spec, each, each_kind, each_launcher};
 use hvdctl::inventory::{Controller, LauncherName};
 use hvdctl::launch::launcher;
 use hvdctl::launch::programs::{ON_EVERY_NODE, RANK_SUPERVISOR};
@@ -81,7 +81,7 @@ fn the_rank_that_another_one_gave_up_waiting_for_is_the_root_cause() {
     let sleeps = "echo 'RuntimeError: Connection closed by peer' >&2; exec sleep 300";
     // it computes, in a child process and in its own, and is not seen to wait
     let busy = "while :; do :; done";
-    each_launcher(|method| {
+    each_kind(|method| {
         each([(sleeps, true), (busy, false)], |(program, is_asleep): (&str, bool)| {
             let cluster = Cluster::new();
             let program = format!(
@@ -103,7 +103,7 @@ fn the_rank_that_another_one_gave_up_waiting_for_is_the_root_cause() {
 
 #[test]
 fn a_rank_that_ended_with_0_is_the_root_cause_though_another_one_fails() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "[ $RANK = 1 ] && exit 0; sleep 3
             echo 'RuntimeError: [/pair.cc:561] Connection closed by peer [127.0.0.1]:14216.'; exit 1";
@@ -115,7 +115,7 @@ fn a_rank_that_ended_with_0_is_the_root_cause_though_another_one_fails() {
 
 #[test]
 fn a_stopped_rank_hangs() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "if [ $RANK = 0 ]; then touch /run/cluster/shared/go; exec sleep 300; fi
             until [ -e /run/cluster/shared/go ]; do sleep 0.05; done; kill -STOP $$";
@@ -128,7 +128,7 @@ fn a_stopped_rank_hangs() {
 
 #[test]
 fn a_rank_that_sleeps_is_named_before_the_one_that_waits_for_it() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         // a launcher may start one of them seconds before the other, so they begin together; then the one waits as
         // PyTorch waits in an
@@ -147,7 +147,7 @@ while True: os.sched_yield()";
 
 #[test]
 fn a_rank_that_waits_is_reported_once_and_goes_on() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         // as for a license: the kernel wakes nothing until there is one
         let program = "
@@ -193,7 +193,7 @@ fn a_rank_that_is_stopped_is_reported_until_it_is_continued() {
 
 #[test]
 fn ranks_without_connections_to_each_other_are_recorded() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let spec = Spec { isolated_after: 1, ..Spec::shell(method, "echo ready; exec sleep 300") };
         let job = cluster.start(&spec);
@@ -214,7 +214,7 @@ fn a_timeline_of_the_users_own_is_all_that_there_is() {
 
 #[test]
 fn a_high_exit_code_is_no_signal() {
-    each_launcher(|method| {
+    each_kind(|method| {
         each([129, 200, 255], |code: i32| {
             let cluster = Cluster::new();
             let program = format!("[ $RANK = 1 ] || exec sleep 300; exit {code}");
@@ -226,7 +226,7 @@ fn a_high_exit_code_is_no_signal() {
 
 #[test]
 fn a_program_that_cannot_be_started() {
-    each_launcher(|method| {
+    each_kind(|method| {
         // the codes are those of shells and `docker run`; the job directory's log cannot be executed
         let programs = [
             ("no-such-program", 127, "cannot start no-such-program: No such file or directory"),

@@ -67,9 +67,18 @@ impl Method {
     }
 }
 
-/// Runs a case under every launcher.
+/// Runs a case under every launcher: it depends on what the launcher does when ranks start, fail or end.
 pub fn each_launcher(case: impl Fn(Method) + Sync) {
     each([Method::Gloo, Method::Mpi, Method::Torchrun, Method::Env], case);
+}
+
+/// Runs a case under a launcher that starts the ranks of all nodes, and without one: it depends on the supervisors
+/// alone. With `scripts/test --full` it runs under every launcher.
+pub fn each_kind(case: impl Fn(Method) + Sync) {
+    if std::env::var_os("HVDCTL_TEST_FULL").is_some() {
+        return each_launcher(case);
+    }
+    each([Method::Gloo, Method::Env], case);
 }
 
 /// A job: its command and its settings.

@@ -1,7 +1,7 @@
 //! Processes, connections and nodes that are lost during a job.
 
 use crate::cluster::Cluster;
-use crate::job::{Method, Spec, each_launcher};
+use crate::job::{Method, Spec, each_kind, each_launcher};
 use hvdctl::record::JobState;
 use rustix::process::Signal;
 use std::fs;
@@ -107,7 +107,7 @@ fn ranks_save_when_the_sshd_of_a_worker_is_killed() {
 
 #[test]
 fn a_job_that_may_restart_does_so_when_a_worker_is_stopped() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "echo attempt $HVDCTL_RESTART; [ $HVDCTL_RESTART = 0 ] || exit 0
             trap 'sleep 4; echo saved; exit 0' TERM; while :; do sleep 0.1; done";

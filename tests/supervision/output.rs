@@ -1,7 +1,7 @@
 //! The output, arguments and cores of ranks.
 
 use crate::cluster::Cluster;
-use crate::job::{Method, Spec, each, each_launcher};
+use crate::job::{Method, Spec, each, each_kind, each_launcher};
 use hvdctl::launch::programs::BINDING;
 use hvdctl::model::launcher::Bind;
 use hvdctl::record::JobState;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 #[test]
 fn many_lines_of_many_ranks_come_whole() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         // a progress bar, a line longer than any buffer, bytes that are no UTF-8, and no newline at the end
         let program = "out = sys.stdout.buffer
@@ -62,7 +62,7 @@ fn a_program_that_is_not_python_writes_line_by_line() {
 
 #[test]
 fn output_over_a_terminal_comes_byte_for_byte() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "exec 3>&1; echo \"$TERM $(stty size <&3)\"; seq 5000; head -c 300000 /dev/zero | tr '\\0' y
             printf '\\n\\011\\003\\004\\177\\377\\376 end without newline'";
@@ -131,7 +131,7 @@ fn files_outside_the_mounts_are_in_the_result() {
 
 #[test]
 fn a_limited_log_keeps_its_newest_part() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "for i in range(40000): print('%d' % i + 'x' * 200)";
         let job = cluster.start(&Spec { log_max: Some(1 << 20), ..Spec::python(method, program) });
@@ -150,7 +150,7 @@ fn a_limited_log_keeps_its_newest_part() {
 
 #[test]
 fn the_last_lines_of_a_rank_come_however_it_ends() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let ways = [("exit 7", 7), ("kill -9 $$", 137), ("kill -SEGV $$", 139)];
         each(ways, |(way, code): (&str, i32)| {
             let cluster = Cluster::new();
@@ -170,7 +170,7 @@ fn the_last_lines_of_a_rank_come_however_it_ends() {
 
 #[test]
 fn every_state_of_a_progress_bar_is_in_the_log_if_asked() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "for i in range(3): print(f'\\rstep {i}', end='', flush=True)
 print('\\r\\ndone\\r\\n\\nand a prompt', end='', flush=True)
@@ -185,7 +185,7 @@ time.sleep(300)";
 
 #[test]
 fn a_progress_bar_is_in_the_log_now_and_then_while_it_moves() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "step, ended = 0, []
 signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
@@ -237,7 +237,7 @@ fn arguments_reach_the_program_byte_for_byte() {
         " lead",
         "#",
     ];
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let mut spec = Spec::python(method, "import json; print(json.dumps(sys.argv[1:]))");
         spec.command.extend(words.map(str::to_owned));

@@ -1,7 +1,7 @@
 //! Jobs that are started again after a failure.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, each_launcher};
+use crate::job::{Spec, each_kind, each_launcher};
 use hvdctl::record::JobState;
 use rustix::process::Signal;
 
@@ -24,7 +24,7 @@ fn a_failed_job_is_restarted_from_its_checkpoint() {
 
 #[test]
 fn a_job_that_never_succeeds_ends_with_its_last_failure() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "[ $RANK = 0 ] || exec sleep 300; exit 9";
         let end = cluster.start(&Spec { restarts: 1, ..Spec::shell(method, program) }).end();
@@ -35,7 +35,7 @@ fn a_job_that_never_succeeds_ends_with_its_last_failure() {
 
 #[test]
 fn a_job_that_is_stopped_between_two_attempts_is_not_restarted() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec { restarts: 1000, ..Spec::shell(method, "exit 9") });
         job.until_holds("an attempt has failed", || job.file(0, "attempts.json").is_some());

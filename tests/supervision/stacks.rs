@@ -1,7 +1,7 @@
 //! Where ranks were: recorded by their supervisors when something is wrong.
 
 use crate::cluster::Cluster;
-use crate::job::{Job, Method, Spec, each, each_launcher};
+use crate::job::{Job, Method, Spec, each, each_kind};
 use hvdctl::model::stack::{self, RankStack};
 use hvdctl::record::frames::{Frame, FrameKind};
 use rustix::process::Signal;
@@ -20,7 +20,7 @@ fn stacks(frames: &[Frame]) -> Vec<RankStack> {
     frames.iter().filter_map(read).collect()
 }
 
-/// Lets rank 0 fail once both ranks are ready.
+/// Lets rank 0 fail a second after both ranks are ready, when the other one hangs.
 fn fail(job: &Job<'_>, cluster: &Cluster) {
     job.until_ready();
     fs::write(cluster.shared("go"), "").unwrap();
@@ -28,12 +28,13 @@ fn fail(job: &Job<'_>, cluster: &Cluster) {
 
 const FAILS: &str = "if rank == 0:
     while not os.path.exists('/run/cluster/shared/go'): time.sleep(0.05)
+    time.sleep(1)
     os._exit(7)
 ";
 
 #[test]
 fn when_a_rank_fails_it_is_recorded_where_the_others_are() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = format!("print('ready', flush=True)\n{FAILS}time.sleep(1000)");
         let job = cluster.start(&Spec::python(method, &program));

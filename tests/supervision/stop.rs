@@ -1,7 +1,7 @@
 //! Jobs that are asked to end.
 
 use crate::cluster::Cluster;
-use crate::job::{Spec, each, each_launcher};
+use crate::job::{Spec, each, each_kind, each_launcher};
 use hvdctl::launch::description::Warning;
 use hvdctl::schedule::slurm::options::OWN_SIGNAL;
 use rustix::process::Signal;
@@ -28,7 +28,7 @@ fn ranks_that_ignore_the_request_are_killed_after_the_grace_period() {
 
 #[test]
 fn a_second_request_ends_the_grace_period() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.1; done";
         let job = cluster.start(&Spec { grace: 600, ..Spec::shell(method, program) });
@@ -42,7 +42,7 @@ fn a_second_request_ends_the_grace_period() {
 
 #[test]
 fn a_job_that_the_engine_stops_has_failed_and_gets_little_time() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec { grace: 600, ..Spec::shell(method, STUBBORN) });
         job.until_ready();
@@ -54,7 +54,7 @@ fn a_job_that_the_engine_stops_has_failed_and_gets_little_time() {
 
 #[test]
 fn signals_for_ranks_within_an_allocation_reach_them_and_end_nothing() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let program = "for name in 'SIGUSR1', 'SIGUSR2':
     signal.signal(getattr(signal, name), lambda number, _: print(signal.Signals(number).name, flush=True))
@@ -121,7 +121,7 @@ fn a_training_gets_the_signal_although_its_shell_exits_at_once() {
 
 #[test]
 fn a_training_gets_the_signal_although_its_shell_waits_for_it_with_a_trap() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let job = cluster.start(&Spec::shell(method, &format!("trap 'echo cleaned' TERM; {TRAINING}")));
         job.until_ready();
@@ -169,7 +169,7 @@ fn a_job_that_is_asked_to_end_while_it_starts_leaves_nothing() {
 
 #[test]
 fn orphaned_processes_are_ended_even_without_the_jobs_environment() {
-    each_launcher(|method| {
+    each_kind(|method| {
         let cluster = Cluster::new();
         let go = cluster.shared("go");
         // its own session, its own environment, and both with its parent gone

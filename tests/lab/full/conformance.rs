@@ -318,9 +318,9 @@ fn a_failed_rank_ends_the_others(cluster: &Cluster, launcher: &[&str]) {
 }
 
 fn stops(cluster: &Cluster, launcher: &[&str]) {
-    let job = cluster.start_waiting(launcher);
+    let job = start_saving(cluster, launcher);
     cluster.hvdctl(&["stop"]).code(0);
-    job.end(s(60)).code(143).complains(&["was stopped"]);
+    job.end(s(60)).code(143).says(&["[0 node1] saved", "[1 node2] saved"]).complains(&["was stopped"]);
     assert_eq!(cluster.newest()["state"], "stopped");
 }
 
@@ -535,8 +535,7 @@ const OF_WORKERS: [WorkerBehaviour; 6] = [
 
 fn nodes_are_shown(cluster: &Cluster) {
     cluster.hvdctl(&["status"]).code(0).says(cluster.platform.status);
-    let doctor = cluster.hvdctl(&["doctor"]);
-    assert_eq!(doctor.err.matches("error").count(), 0, "{}", doctor.err);
+    let doctor = cluster.hvdctl(&["doctor"]).code(0);
     for engine in ["Docker", "Podman"] {
         let here = cluster.platform.status.iter().any(|shown| shown.starts_with(engine));
         assert!(here || !doctor.out.contains(engine), "{}", doctor.out);
@@ -684,8 +683,8 @@ impl Trials<'_> {
     }
 }
 
-/// Tries every behaviour on machines of this kind, and returns what failed.
-fn conforms(platform: &Platform) -> Vec<String> {
+/// Tries every behaviour on machines of this kind, and returns what failed; none if none was asked for.
+fn conforms(platform: &Platform) -> Option<Vec<String>> {
     let cluster = Cluster::of(platform);
     let only = std::env::var("HVDCTL_TEST_VARIANT").unwrap_or_default();
     let mut trials = Trials { cluster: &cluster, only, failed: Vec::new() };
@@ -701,7 +700,7 @@ fn conforms(platform: &Platform) -> Vec<String> {
         names.push(trials.name(launcher.0, TRAINING));
     }
     if !names.iter().any(|name| trials.wants(name)) {
-        return Vec::new();
+        return None;
     }
     let _ = fs::remove_dir_all(SHARED);
     fs::create_dir_all(SHARED).unwrap();
@@ -709,7 +708,7 @@ fn conforms(platform: &Platform) -> Vec<String> {
     if platform.has_slurm() {
         trials.one(ENV.0, BY_SLURM, || slurm_ends_jobs(&cluster, ENV.1));
         trials.of_jobs(&of_jobs);
-        return trials.failed;
+        return Some(trials.failed);
     }
     let before = NODES.map(|node| found(platform, node));
     let up = trials.always(trials.name("", "keys push and up"), || {
@@ -717,7 +716,7 @@ fn conforms(platform: &Platform) -> Vec<String> {
         cluster.hvdctl(&["up"]).code(0).says(&["started hworker"]);
     });
     if !up {
-        return trials.failed;
+        return Some(trials.failed);
     }
     for (name, holds) in OF_WORKERS {
         trials.one("", name, || holds(&cluster));
@@ -734,14 +733,14 @@ fn conforms(platform: &Platform) -> Vec<String> {
             assert_eq!(after, before, "{node}");
         }
     });
-    trials.failed
+    Some(trials.failed)
 }
 
 #[test]
 fn a_job_does_the_same_under_every_runtime_and_launcher() {
-    let failed: Vec<String> = [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES, SLURM, OLDER_SLURM, NEWER_SLURM]
-        .iter()
-        .flat_map(conforms)
-        .collect();
+    let platforms = [DOCKER, PODMAN, ROOTLESS, PROCESSES, MODULES, SLURM, OLDER_SLURM, NEWER_SLURM];
+    let tried: Vec<Vec<String>> = platforms.iter().filter_map(conforms).collect();
+    assert!(!tried.is_empty(), "no behaviour has $HVDCTL_TEST_VARIANT in its name");
+    let failed = tried.concat();
     assert!(failed.is_empty(), "{} behaviours failed:\n{}", failed.len(), failed.join("\n"));
 }
