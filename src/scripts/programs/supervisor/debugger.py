@@ -13,7 +13,8 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 import processes  # noqa: E402
 
 LIMIT = 10  # seconds that gdb may take for all processes of a rank: it reads the symbols of large libraries
-REST = 1  # seconds after which a gdb that is asked to end is killed
+# seconds after which a gdb that is asked to end is killed: it takes back what it has changed in the process
+REST = 5
 AFTER = 0.5  # seconds in which a signal of a killed gdb may still stop the process
 STOP = 1 << signal.SIGSTOP - 1
 # nothing is downloaded, no file of the user's is run, and no values of arguments are shown, which may be secret
