@@ -26,8 +26,8 @@ const NO_START: &str = "cannot start py-spy";
 /// Tenths of a second that a node's ranks may take. `stacks.py` takes at most 4 s.
 const PATIENCE: u32 = 60;
 
-/// The same with frames of other languages: `debugger.py` takes up to 12 s more.
-const PATIENCE_NATIVE: u32 = 180;
+/// The same with frames of other languages: `debugger.py` has 10 s for all processes of a rank, and 2 s to end.
+const PATIENCE_NATIVE: u32 = 190;
 
 /// The options of a reading.
 #[derive(Debug, Clone, Default)]
@@ -112,7 +112,7 @@ fn dumps(ranks: &[RankStack]) -> Vec<String> {
     let mut asked: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     for rank in ranks {
         for dump in rank.processes.iter().filter_map(|process| process.dump.as_deref()) {
-            asked.entry(dump.trim_end_matches(|c: char| c.is_ascii_digit())).or_default().insert(rank.rank);
+            asked.entry(dump).or_default().insert(rank.rank);
         }
     }
     let line = |(path, ranks): (&str, BTreeSet<u32>)| {
@@ -303,8 +303,8 @@ mod tests {
             );
             RankStack::read("node1", &text).unwrap()
         };
-        let dump = |number: u32| format!("\"dump\": \"/w/nccl_trace_j1_rank_{number}\"");
-        let lines = dumps(&[rank(0, &dump(0)), rank(11, &dump(11)), rank(1, &dump(1))]);
+        let dump = "\"dump\": \"/w/nccl_trace_j1_rank_\"";
+        let lines = dumps(&[rank(0, dump), rank(11, dump), rank(1, dump)]);
         assert_eq!(
             lines,
             ["PyTorch's flight recorder was asked for the last operations of ranks 0-1,11: it writes to \

@@ -2,8 +2,8 @@
 //! cause of a failure.
 //!
 //! `frames` are what the programs on the nodes write to a log. `monitor`, `waits`, `early_ends` and `outcome` read from
-//! them how the ranks are and how the job ended; `list` is the jobs that the nodes know, `places` where their ranks wait, `restart` why one began again. Nothing here
-//! does input or output.
+//! them how the ranks are and how the job ended; `list` is the jobs that the nodes know, `places` where their ranks wait,
+//! `restart` why one began again. Nothing here does input or output.
 
 pub mod early_ends;
 pub mod files;

@@ -41,7 +41,11 @@ pub async fn launch<'a>(plan: &JobPlan, session: &Session, events: &'a Events) -
         // the engine completes a request whose sender has gone, perhaps after the cleanup
         let following = session.cancellation.run(follow(plan, &workspaces, events));
         let (follow, container) = tokio::join!(following, engine.create(&spec));
-        let container = container?;
+        let container = match (&follow, container) {
+            // the engine may not have answered in the meantime
+            (Err(Error::Signal(number)), Err(_)) => return Err(Error::Signal(*number)),
+            (_, container) => container?,
+        };
         let started = async {
             let follow = follow?;
             engine.start(&spec.name).await?;

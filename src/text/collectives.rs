@@ -163,6 +163,8 @@ impl GivingUp {
         let mut found = found?;
         found.missing.extend(awaited.iter().map(|(rank, _)| *rank));
         found.tensors = awaited.first().map(|(_, tensors)| (*tensors).to_owned());
+        // a rank that has waited in an operation was connected: the other end has gone since
+        found.address = found.address.filter(|_| found.operation.is_none() && found.tensors.is_none());
         Some(found)
     }
 
@@ -406,6 +408,17 @@ mod tests {
         for line in ["Missing ranks: 1: [grad]", "Missing ranks: x: [grad]", "Missing ranks: 1: ["] {
             assert_eq!(GivingUp::read([line]), None, "{line}");
         }
+    }
+
+    #[test]
+    fn a_rank_that_has_waited_in_an_operation_was_connected() {
+        let waited = "[E1129 1:2 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective operation timeout: \
+                      WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1) ran for 60000 milliseconds before timing out.";
+        let refused = "torch.distributed.DistNetworkError: The client socket has failed to connect to [node1]:29500 \
+                       (errno: 111 - Connection refused).";
+        let both = GivingUp::read([waited, refused]).unwrap();
+        assert_eq!((both.address, both.operation.unwrap().sequence), (None, 5));
+        assert_eq!(GivingUp::read([refused]).unwrap().address.as_deref(), Some("node1 port 29500"));
     }
 
     #[test]

@@ -409,6 +409,7 @@ impl Transport {
         let run = async { self.start(run_as, argv).await?.finish(input).await };
         let run = async {
             let output = self.within(run, operation, limit).await?;
+            // a program of the login that fails says nothing about root
             let refusal = if run_as == RunAs::Root { self.root_refusal(&output, operation) } else { None };
             refusal.map_or(Ok(output), Err)
         };

@@ -1778,7 +1778,7 @@ class Screen(unittest.TestCase):
 class Hangs(unittest.TestCase):
     LAUNCHER = {"init": "start", "hang_reports": {
         "never_began": r"waited (?P<seconds>\d+) s for (?P<rank>\d+)", "missing": "Missing:",
-        "missing_rank": r"^(?P<rank>\d+)(?P<over>!?): (?P<tensors>.*)$", "gave_up": r"stalled for (?P<seconds>\d+)"}}
+        "missing_rank": r"^(?P<rank>\d{1,9})(?P<over>!?): (?P<tensors>.*)$", "gave_up": r"stalled for (?P<seconds>\d+)"}}
 
     def reports(self, lines, launcher=LAUNCHER):
         states = []
@@ -1797,13 +1797,15 @@ class Hangs(unittest.TestCase):
                  b"stalled for 60"]
         self.assertEqual(self.reports(lines), [b"1 60 grad", b"2 60 bias, grad"])
         self.assertEqual(self.reports(lines[:-1]), [])
+        # another thread writes between its lines
+        self.assertEqual(self.reports(lines[3:5] + [b"step 4"] + lines[5:]), [b"1 60 grad", b"2 60 bias, grad"])
 
     def test_what_others_wait_for_is_known_before_the_library_gives_up(self):
         reports = rank_supervisor.HangReports(None, self.LAUNCHER)
         self.assertEqual((reports.awaited(), reports.take_new()), ([], False))
         for line in (b"Missing:", b"1: grad", b"step 4", b"7: 0.5", b"8!: 0.5"):
             reports.see(line)
-        found = [{"rank": 1, "tensors": "grad"}]
+        found = [{"rank": 1, "tensors": "grad"}, {"rank": 8, "tensors": "0.5"}]
         self.assertEqual((reports.awaited(), reports.take_new(), reports.take_new()), (found, True, False))
         for line in [b"Missing:"] + [b"%d: \x1b[2J" % rank for rank in range(99)]:
             reports.see(line)

@@ -476,7 +476,7 @@ class Readings(unittest.TestCase):
         self.assertEqual(self.got(), 0, "only a person asks")
         self.want()
         process, = self.answer(one)["processes"]
-        self.assertEqual((process["dump"], self.got()), (self.tools + "/trace_3", 1))
+        self.assertEqual((process["dump"], self.got()), (self.tools + "/trace_", 1))
 
     def test_only_a_process_with_such_a_pipe_is_asked(self):
         self.assertIsNone(flight_recorder.ask(self.program.pid))
@@ -517,14 +517,14 @@ class RealGdb(unittest.TestCase):
         self.assertTrue(debugger.runs_python(os.getpid()))
         thread, = self.read(60)
         self.assertTrue(any("nanosleep" in frame["name"] for frame in thread["frames"]), thread)
-        self.assertEqual(processes.condition(self.program.pid), b"S")
+        self.assertIn(processes.condition(self.program.pid), (b"S", b"R"))
 
-    def test_it_goes_on_whenever_gdb_is_asked_to_end(self):
+    def test_it_goes_on_whenever_gdb_is_killed(self):
         with mock.patch.object(debugger, "AFTER", 0.2):
             for hundredths in range(0, 40, 3):
                 with contextlib.suppress(ValueError):
                     self.read(hundredths / 100)
-                self.assertEqual(processes.condition(self.program.pid), b"S", hundredths)
+                self.assertIn(processes.condition(self.program.pid), (b"S", b"R"), hundredths)
 
     def test_a_stopped_program_stays_stopped(self):
         self.program.send_signal(signal.SIGSTOP)

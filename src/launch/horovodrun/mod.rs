@@ -94,7 +94,7 @@ pub(super) const HANG_REPORTS: &[(&str, &str)] = &[
     ("never_began", r"Wait timeout after (?P<seconds>\d+) seconds for key\(s\): (?P<rank>\d+)\."),
     // horovod/common/stall_inspector.cc; "Stalled" in versions before 0.20
     ("missing", "(?:Missing|Stalled) ranks:"),
-    ("missing_rank", r"^(?P<rank>\d+)(?P<over>!?): \[(?P<tensors>.*)\]$"),
+    ("missing_rank", r"^(?P<rank>\d{1,9})(?P<over>!?): \[(?P<tensors>.*)\]$"),
     ("gave_up", r"stalled for longer than (?P<seconds>\d+) seconds. Will shutdown"),
 ];
 

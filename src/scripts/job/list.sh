@@ -12,11 +12,11 @@ newline='
 list() { # DIRECTORY…
   # of the nodes that share the directory of a job under Slurm
   find -H "$@" -ignore_readdir_race -mindepth 3 -maxdepth 3 -type f -size -2048k -path './*/nodes/*' \
-    '(' -name states -exec grep -aHc ' s $' {} + -o '(' -name 'idle.[0-9]*' -o -name 'place.[0-9]*' ')' -exec grep -aH '' {} + ')' |
+    '(' -name states -exec grep -aHc ' s $' {} + -o -size -8k '(' -name 'idle.[0-9]*' -o -name 'place.[0-9]*' ')' -exec grep -aH '' {} + ')' |
     sed 's:/nodes/[^/]*/states\(.[0-9]*\)$:/states\1:'
   set -- "$@" -ignore_readdir_race -mindepth 1 -maxdepth 1 -type f -size -2048k
   find -H "$@" '(' -name job.json -o -name result.json -o -name attempts.json -o -name members.json -o -name queue \
-    -o -name 'idle.[0-9]*' -o -name 'place.[0-9]*' ')' -exec grep -aH '' {} +
+    -o -size -8k '(' -name 'idle.[0-9]*' -o -name 'place.[0-9]*' ')' ')' -exec grep -aH '' {} +
   find -H "$@" '(' -name env.json -o -empty '(' -name job.json -o -name result.json ')' ')' -printf '%p:\n'
   find -H "$@" -name states -exec grep -aHc ' s $' {} +
 }

@@ -88,11 +88,12 @@ class Log:
         self.note(kind, text, at)
         self.write(kind, [text], attempts=3 if kind == b"x" else 1, at=at)
 
-    def note(self, kind, text, at):
-        """Writes a frame into `states` only."""
+    def note(self, kind, text, at, most=None):
+        """Writes a frame into `states` only. `most`: the bytes that this file may have before."""
         try:
             states = self.open("states")
-            os.write(states, b"%.6f %d %s %s\n" % (at, self.rank, kind, text))
+            if most is None or os.fstat(states).st_size < most:
+                os.write(states, b"%.6f %d %s %s\n" % (at, self.rank, kind, text))
             os.close(states)
         except OSError:
             pass

@@ -155,6 +155,7 @@ def parse_states(lines, since=0):
     then, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or
     impossible."""
     found = {"started": 0, "exits": [], "hung": [], "lost": [], "gave_up": [], "quiet": [], "places": []}
+    places = {}
 
     def add(name, **fields):
         if files.fits([fields], REPORT[name]):
@@ -184,10 +185,11 @@ def parse_states(lines, since=0):
                 add("quiet", time=at, rank=rank, seconds=int(words[3]), does=" ".join(words[4:])[:MOST_WORDS])
             elif kind == "k":
                 text = " ".join(words[3:])
-                found["places"] = [one for one in found["places"] if one["rank"] != rank]
-                add("places", time=at, rank=rank, text=text if len(text) <= MOST_PLACE else "")
+                places[rank] = dict(time=at, rank=rank, text=text if len(text) <= MOST_PLACE else "")
         except (IndexError, ValueError):
             pass
+    for one in places.values():
+        add("places", **one)
     return found
 
 

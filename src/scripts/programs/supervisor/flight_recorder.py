@@ -51,7 +51,8 @@ def paths(env, directory, ends):
 
 
 def ask(pid):
-    """Asks a process of PyTorch for its file. Returns the path of that, which is empty if it is not known; None if the
+    """Asks a process of PyTorch for its file. Returns the path of that without the rank, with which PyTorch ends it; an
+    empty text if it is not known; None if the
     process has no pipe for it. It is the one that the process itself has open: what has its name may be another
     file."""
     env = dict(part.decode(errors="surrogateescape").split("=", 1) for part in processes.environment(pid)
@@ -67,8 +68,7 @@ def ask(pid):
                 ranks = [re.match(re.escape(prefix) + r"(\d+)\.pipe$", name) for prefix in pipes]
                 rank = next(filter(None, ranks), None)
                 if rank and write_to(opened):
-                    prefix = next(iter(paths(env, directory, ANY_FILE)), "")
-                    return prefix and prefix + rank.group(1)
+                    return next(iter(paths(env, directory, ANY_FILE)), "")
     return None
 
 

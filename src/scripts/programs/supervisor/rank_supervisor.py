@@ -194,10 +194,11 @@ class HangReports:
         if never_began:
             # the waiting ranks abort now
             self.report(never_began.group("rank"), never_began.group("seconds"), self.init)
-        rank = self.match("missing_rank", line) if self.is_in_list else None
+        rank = self.match("missing_rank", line)
         if self.match("missing", line):
             self.missing, self.is_in_list = [], True
-        elif rank:
+        elif rank and (self.is_in_list or self.missing and rank.group("over")):
+            # only the library marks a rank that is over; other threads may write between its lines
             found = rank.group("rank"), rank.group("tensors"), bool(rank.group("over"))
             self.named, self.is_new = time.monotonic(), True
             self.missing = self.missing[:MOST_MISSING - 1] + [found]
@@ -615,7 +616,8 @@ class Supervisor:
         stopped, quiet = self.progress.stopped_for(now), self.progress.quiet[-1]
         self.decide(rank_state.Sample(now, self.program.has_ended(), stopped, quiet))
         if self.waiting.note(max(stopped, quiet), self.describe):
-            self.stacks.begin(self.program.pid, max(stopped, quiet))
+            # a reading of the last minutes was not recorded for the list of jobs
+            self.stacks.begin(self.program.pid, max(stopped, quiet), again=stacks.AGAIN_AT_END)
 
     def forget_signals(self):
         """Drops signals for the program that have come here, too, when no other process needs to see them any more

@@ -20,6 +20,7 @@ import activity  # noqa: E402
 import debugger  # noqa: E402
 import files  # noqa: E402
 import flight_recorder  # noqa: E402
+import frames  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
 import waiting  # noqa: E402
@@ -154,6 +155,9 @@ class Reading(threading.Thread):
             if self.gdb is None:
                 if not lacks_py_spy:
                     process["failure"] = short(process["failure"] + "; gdb, which is not there, would show more")
+                continue
+            if time.monotonic() >= until:
+                process["failure"] = short(process["failure"] + "; no time was left for gdb")
                 continue
             try:
                 found_threads = debugger.read(self.gdb, process["pid"], until - time.monotonic(), self.start_child)
@@ -340,6 +344,7 @@ class Stacks:
         """Notes where the rank is, for the list of jobs: at its end for the result of the job."""
         text = place(result)
         if text and self.is_ending:
-            self.log.note(b"k", text, time.time())
+            # the rest of what is reserved is for the exits of ranks
+            self.log.note(b"k", text, time.time(), frames.RESERVED // 4)
         elif text:
             self.note_place(text)
