@@ -133,7 +133,7 @@ fn an_idle_rank_is_named_even_if_no_other_waits() {
     // it is reported first, here and to every other hvdctl
     let is_reported = || runs[0].err().contains("made no progress since ");
     assert!(eventually(s(120), is_reported), "{}", runs[0].err());
-    lab.hvdctl(&["jobs", "--running"]).code(0).says(&["running, rank", " idle since ", ": waiting in futex"]);
+    lab.hvdctl(&["jobs", "--running"]).code(0).says(&["running, rank", " idle since ", "waiting in futex"]);
     lab.hvdctl(&["status"]).says(&["(rank", " idle since "]);
     let ends = ["on node1 hung: ", "rank 1 on node2 hung: "];
     for (run, who) in runs.into_iter().zip(ends) {
