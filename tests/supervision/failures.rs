@@ -159,7 +159,8 @@ while not os.path.exists('/run/cluster/shared/go'):
         assert!(Command::new("mkfifo").arg(&license).status().unwrap().success());
         let job = cluster.start(&Spec { stall_warning: 3, ..Spec::python(method, program) });
         // the line in the log comes first
-        job.until_holds("rank 1 is reported", || !job.waits().is_empty() && job.file(1, "idle.1").is_some());
+        let is_recorded = || job.file(1, "idle.1").is_some_and(|text| text.ends_with('\n'));
+        job.until_holds("rank 1 is reported", || !job.waits().is_empty() && is_recorded());
         let recorded = job.file(1, "idle.1").unwrap_or_default();
         assert!(recorded.ends_with(" waiting in openat for a file to open\n"), "{recorded:?}");
         // another report would follow with one of the next samples
