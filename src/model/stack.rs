@@ -115,8 +115,8 @@ pub struct StackProcess {
     /// The reason why its stacks could not be read; null if they could.
     #[serde(default, deserialize_with = "maybe_line")]
     pub failure: Option<String>,
-    /// The path at which PyTorch's flight recorder writes its last operations, for which it was asked; empty if that is
-    /// not known. Left out if the process has no pipe for that.
+    /// The path at which PyTorch's flight recorder writes its last operations, for which it was asked, without the number
+    /// of the rank at its end; empty if that is not known. Left out if the process has no pipe for that.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "maybe_line")]
     pub dump: Option<String>,
 }
