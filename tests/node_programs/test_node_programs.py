@@ -1778,7 +1778,8 @@ class Screen(unittest.TestCase):
 class Hangs(unittest.TestCase):
     LAUNCHER = {"init": "start", "hang_reports": {
         "never_began": r"waited (?P<seconds>\d+) s for (?P<rank>\d+)", "missing": "Missing:",
-        "missing_rank": r"^(?P<rank>\d{1,9})(?P<over>!?): (?P<tensors>.*)$", "gave_up": r"stalled for (?P<seconds>\d+)"}}
+        "missing_rank": r"^(?P<rank>\d{1,9})(?P<over>!?): (?P<tensors>.*)$",
+        "gave_up": r"stalled for (?P<seconds>\d+)"}}
 
     def reports(self, lines, launcher=LAUNCHER):
         states = []
