@@ -26,7 +26,7 @@ const NO_START: &str = "cannot start py-spy";
 /// Tenths of a second that a node's ranks may take. `stacks.py` takes at most 4 s.
 const PATIENCE: u32 = 60;
 
-/// The same with frames of other languages: `debugger.py` has 10 s for all processes of a rank, and 2 s to end.
+/// `PATIENCE` with frames of other languages: `debugger.py` has 10 s for all processes of a rank, and 2 s to end.
 const PATIENCE_NATIVE: u32 = 190;
 
 /// The options of a reading.

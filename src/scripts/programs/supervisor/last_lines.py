@@ -18,7 +18,7 @@ CHAINED = (b"The above exception was the direct cause", b"During handling of the
 WARNING = re.compile(rb"\[[WI](?:\d{4})? ")
 FATAL = re.compile(rb"\[E[^]]* ProcessGroup|\s*what\(\):")
 # lines with which libraries for C and C++ say that a connection is lost: NCCL and its tests, Open MPI, MPICH and UCX.
-# What they try again they only report as information
+# They report as information what they only try again
 NATIVE = re.compile(rb"NCCL WARN |NCCL (?:failure|error)|mca_btl_\w+|An MPI communication peer process|"
                     rb"MPI_ERR_PROC_FAILED|MPID?I?\w*\(\d+\)\.*: |UCX +ERROR ")
 NATIVE_END = 60  # lines from the end within which they count: the program has not gone on
