@@ -129,7 +129,7 @@ fn after_hvdctl_was_killed_down_ends_the_job_and_its_session() {
         let pid = run.pid();
         kill(&pid.to_string(), "KILL");
         run.end(s(10)).code(137);
-        assert!(!sessions_of(pid).is_empty(), "nobody was there to end its ssh masters");
+        assert!(!sessions_of(pid).is_empty(), "its ssh masters were ended");
         // the job does not depend on the operator's machine
         assert!(ours("node1").contains("hmaster running"));
         assert!(NODES.iter().all(|node| !rank_processes(node).is_empty()));

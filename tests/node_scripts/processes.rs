@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 const LIST: &[&str] = of_processes!["process/list.sh"];
 const CREATE: &[&str] = of_processes!["process/create.sh"];
 const START: &[&str] = of_processes!["process/start.sh"];
+const WAIT: &[&str] = of_processes!["process/wait.sh"];
 const END: &[&str] = of_processes!["process/end.sh"];
 const OUTPUT: &[&str] = of_processes!["process/output.sh"];
 const CHECK: &[&str] = of_processes!["process/active.sh", "process/check.sh"];
@@ -102,6 +103,32 @@ fn a_process_lives_from_its_start_to_its_end_and_takes_all_with_it() {
     assert!(!is_alive(&main) && pids.iter().all(|pid| !is_alive(pid)));
     assert_eq!(machine.prints(LIST, &run_dir(&machine)), "");
     assert_eq!(fs::read_dir(machine.path("run")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_end_of_a_process_is_noticed_with_and_without_its_lock() {
+    let machine = Machine::new(&[]);
+    machine.prints(CREATE, &process(&machine, "w@1", "", "set -- sleep 1"));
+    let held =
+        || !Command::new("flock").arg("-n").arg(machine.path("run/w/lock")).arg("true").status().unwrap().success();
+    // a flock without the options asks in vain, and a lock that is a directory cannot be opened
+    let strange = "flock() { echo >>\"$HOME/asked\"; return 1; }";
+    for (lock, flock) in [("held", ""), ("missing", ""), ("a directory", ""), ("held", strange)] {
+        let _ = fs::remove_dir(machine.path("run/w/lock"));
+        machine.prints(START, &which(&machine, "w"));
+        assert!(held(), "{lock}");
+        if lock != "held" {
+            fs::remove_file(machine.path("run/w/lock")).unwrap();
+        }
+        if lock == "a directory" {
+            fs::create_dir(machine.path("run/w/lock")).unwrap();
+        }
+        let waits = format!("{} which=w\n{flock}", run_dir(&machine));
+        assert_eq!(machine.prints(WAIT, &waits), "ended\n", "{lock}");
+        assert!(lock == "a directory" || !held(), "{lock}");
+    }
+    let asked = fs::read_to_string(machine.path("asked")).unwrap().lines().count();
+    assert!((1..20).contains(&asked), "{asked}");
 }
 
 #[test]

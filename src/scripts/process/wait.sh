@@ -2,9 +2,9 @@
 # name or id).
 turn=0
 while find_process "$which" && is_running "$directory"; do
-  # it holds this lock until it ends, unless an earlier hvdctl has started it
-  { flock -w 0.3 7 7>>"$directory/lock"; } 2>/dev/null
-  case $? in 1) ;; *) if is_running "$directory"; then sleep 0.3; fi ;; esac
+  # it holds this lock until it ends, unless an earlier hvdctl has started it; 9: the 0.3 s are over
+  { flock -E 9 -w 0.3 7 7>>"$directory/lock"; } 2>/dev/null
+  case $? in 9) ;; *) if is_running "$directory"; then sleep 0.3; fi ;; esac
   turn=$((turn + 1))
   [ "$((turn % 30))" != 0 ] || echo running || exit
 done

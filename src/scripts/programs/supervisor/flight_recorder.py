@@ -52,9 +52,8 @@ def paths(env, directory, ends):
 
 def ask(pid):
     """Asks a process of PyTorch for its file. Returns the path of that without the rank, with which PyTorch ends it; an
-    empty text if it is not known; None if the
-    process has no pipe for it. It is the one that the process itself has open: what has its name may be another
-    file."""
+    empty text if it is not known; None if the process has no pipe for it. The pipe is the one that the process itself
+    has open: what has its name may be another file."""
     env = dict(part.decode(errors="surrogateescape").split("=", 1) for part in processes.environment(pid)
                if b"=" in part)
     process = "/proc/%d" % pid
