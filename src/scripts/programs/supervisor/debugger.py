@@ -86,7 +86,18 @@ def go_on(pid):
         time.sleep(0.02)
 
 
-def end(child, pid, was_stopped):
+def stay_stopped(pid):
+    """Waits until a process that a person has stopped is stopped again after gdb, which takes it some time on a busy
+    machine, and stops it if it is not."""
+    until = time.monotonic() + AFTER
+    while time.monotonic() < until:
+        if processes.condition(pid) in (b"T", b"X"):
+            return
+        time.sleep(0.02)
+    processes.send(signal.SIGSTOP, [pid])
+
+
+def end(child):
     """Ends a gdb that takes too long. The kernel lets the process go on. At SIGTERM gdb may leave it stopped, and has
     killed one."""
     child.kill()
@@ -94,9 +105,6 @@ def end(child, pid, was_stopped):
         child.wait(timeout=REST)
     child.stdout.close()
     child.stderr.close()
-    # a process that a person has stopped stays so
-    if not was_stopped:
-        go_on(pid)
 
 
 def read(program, pid, limit, start):
@@ -115,11 +123,14 @@ def read(program, pid, limit, start):
     try:
         output, error = child.communicate(timeout=max(limit, 0.01))
     except subprocess.TimeoutExpired:
-        end(child, pid, was_stopped)
+        end(child)
         raise ValueError("gdb took longer than %g s" % LIMIT)
-    if child.returncode < 0 and not was_stopped:
-        # memory may have run out for it
-        go_on(pid)
+    finally:
+        if was_stopped:
+            stay_stopped(pid)
+        elif child.returncode is None or child.returncode < 0:
+            # it was killed: memory may have run out for it
+            go_on(pid)
     found = threads(pid, output.decode(errors="replace"))
     if not found:
         raise ValueError(reason(error.decode(errors="replace")))
