@@ -3,7 +3,9 @@
 //! fields.
 
 use super::{LaunchRequest, Launcher};
+use crate::model::role::{Ends, ReadyWhen};
 use crate::node::names::HostEntry;
+use crate::text::argument::ProgramArgument;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -170,6 +172,50 @@ pub struct LaunchDescription<'a> {
     pub restart_pause: u64,
     /// Seconds between keep-alive probes of the connections to the workers.
     pub keep_alive: u64,
+    /// The roles of the job, in their order; empty for a job of one program. Then the fields above that describe a
+    /// launcher are those of the first one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RoleDescription<'a>>,
+}
+
+/// The description of a role for the job supervisor.
+#[derive(Debug, Clone, Serialize)]
+pub struct RoleDescription<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// As [`LaunchDescription::start`].
+    pub start: Start,
+    /// As [`LaunchDescription::launcher`].
+    pub launcher: Vec<Argument>,
+    /// As [`LaunchDescription::variables`].
+    pub variables: BTreeMap<&'static str, Argument>,
+    /// As [`LaunchDescription::surroundings`]. The name of each file is its own.
+    #[serde(flatten)]
+    pub surroundings: Surroundings<Argument>,
+    /// The environment of its launcher, over that of the container.
+    pub environment: BTreeMap<&'static str, String>,
+    /// The nodes of its ranks, in rank order.
+    pub places: Vec<RolePlace<'a>>,
+    /// The effect of its end.
+    pub ends: Ends,
+    /// The numbers of the roles that have to be ready before it begins.
+    pub needs: Vec<usize>,
+    /// The names of its ports: each of its ranks gets one for each name.
+    pub ports: Vec<String>,
+    /// The condition under which its ranks are ready; none: when they have started.
+    pub ready: Option<ReadyWhen>,
+    /// Seconds for that, from its start on.
+    pub ready_timeout: u64,
+}
+
+/// The ranks of a role on a node.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct RolePlace<'a> {
+    /// The node, with the number of the role's ranks there.
+    #[serde(flatten)]
+    pub host: LaunchHost<'a>,
+    /// The rank in the job of the first of them.
+    pub first: u32,
 }
 
 /// The surroundings of a launcher, whether the job supervisor or a cell of a notebook starts it (`node_launcher.py`).
@@ -177,7 +223,7 @@ pub struct LaunchDescription<'a> {
 #[derive(Debug, Clone, Serialize)]
 pub struct Surroundings<T> {
     /// The files that it reads on its node, by their names in the job's directory.
-    pub files: BTreeMap<&'static str, T>,
+    pub files: BTreeMap<String, T>,
     /// Prefixes of the ranks' variables that it gets too.
     pub reads: &'static [&'static str],
     /// Patterns for the names of the variables that it gets of the environment of its node, or of the cell; none: all.
@@ -272,6 +318,44 @@ impl fmt::Display for RankDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", json!(self))
     }
+}
+
+/// The description of the launchers of a job with roles for the rank supervisors of a node: `launcher.json` has a list
+/// `roles` of these. The number of a rank's role is the argument of its rank supervisor.
+#[derive(Debug, Clone, Serialize)]
+pub struct RankRoleDescription<'a> {
+    /// The launcher.
+    #[serde(flatten)]
+    pub launcher: RankDescription,
+    /// The name of the role.
+    pub name: &'a str,
+    /// The number of its ranks on this node.
+    pub ranks: u32,
+    /// The rank in the job of the first of them.
+    pub first: u32,
+    /// The rank in the role of the first of them.
+    pub before: u32,
+    /// The number of the first of them among all ranks of this node.
+    pub offset: u32,
+    /// The names of its ports.
+    pub ports: &'a [String],
+    /// The condition under which a rank is ready.
+    pub ready: Option<&'a ReadyWhen>,
+    /// The fields of the job's record that differ for this role.
+    pub job: RoleOverrides<'a>,
+}
+
+/// The fields of a job's record that differ from role to role.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct RoleOverrides<'a> {
+    /// As [`crate::record::Record::command`].
+    pub command: &'a [ProgramArgument],
+    /// As [`crate::record::Record::default_command`].
+    pub default_command: bool,
+    /// As [`crate::record::Record::stall`].
+    pub stall: u64,
+    /// As [`crate::record::Record::stall_warning`].
+    pub stall_warning: u64,
 }
 
 /// The description of a launch on the nodes of a running job: `JOBS/ID/notebook.json`.

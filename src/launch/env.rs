@@ -9,7 +9,7 @@ use super::{BASE, LaunchRequest, Launcher};
 pub static LAUNCHER: Launcher = Launcher {
     program: "env",
     start: Start::PerRank,
-    arguments: |request| request.rank_command().to_vec(),
+    arguments: |request| request.rank_command(),
     variables,
     rank: &["RANK"],
     local_rank: &["LOCAL_RANK"],

@@ -61,7 +61,7 @@ pub struct Launcher {
     /// The variables of each rank with [`Start::PerRank`].
     pub variables: fn(&LaunchRequest<'_>) -> Vec<(&'static str, Argument)>,
     /// Files of the job's directory that it reads on its node.
-    pub files: fn(&LaunchRequest<'_>) -> Vec<(&'static str, Argument)>,
+    pub files: fn(&LaunchRequest<'_>) -> Vec<(String, Argument)>,
     /// Environment that it needs.
     pub environment: fn(&LaunchRequest<'_>) -> Vec<(&'static str, String)>,
     /// The command with which a user in `hvdctl shell` starts a program on all nodes, if one command does.
@@ -165,6 +165,8 @@ pub struct LaunchRequest<'a> {
     pub rank_program: &'static str,
     /// The limits of an elastic job whose launcher keeps the ranks ([`Launcher::keeps_ranks`]).
     pub kept: Option<KeptRanks>,
+    /// The number of the role whose ranks it starts, which these get as an argument; `None` in a job without roles.
+    pub role: Option<usize>,
 }
 
 /// The limits of an elastic job, for a launcher that keeps its ranks.
@@ -182,8 +184,14 @@ pub struct KeptRanks {
 
 impl LaunchRequest<'_> {
     /// Returns the command with which every rank is started.
-    fn rank_command(&self) -> [Argument; 3] {
-        programs::command(self.job_dir, self.rank_program).map(Argument::from)
+    fn rank_command(&self) -> Vec<Argument> {
+        let command = programs::command(self.job_dir, self.rank_program).into_iter();
+        command.chain(self.role.map(|role| role.to_string())).map(Argument::from).collect()
+    }
+
+    /// Returns the name of a file that a launcher reads in the job's directory, which belongs to its role alone.
+    fn file(&self, name: &str) -> String {
+        self.role.map_or_else(|| name.to_owned(), |role| format!("{name}.{role}"))
     }
 }
 

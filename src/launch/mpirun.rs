@@ -9,7 +9,7 @@ use super::{BASE, LaunchRequest, Launcher, ShellRequest, open_mpi};
 pub static LAUNCHER: Launcher = Launcher {
     program: "mpirun",
     arguments,
-    files: |_| vec![(HOSTFILE, Argument::Hostfile {})],
+    files: |request| vec![(request.file(HOSTFILE), Argument::Hostfile {})],
     environment,
     by_hand: |request| Some(by_hand(request)),
     shell_environment,
@@ -60,7 +60,7 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "-np".into(),
         Argument::Ranks {},
         "--hostfile".into(),
-        format!("{}/{HOSTFILE}", request.job_dir).into(),
+        format!("{}/{}", request.job_dir, request.file(HOSTFILE)).into(),
         "--map-by".into(),
         "slot".into(),
         "--bind-to".into(),

@@ -29,6 +29,9 @@ pub struct Share {
     /// True if no slot and no GPU of the node is allocated to the job, so that other jobs may have all of them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unallocated: bool,
+    /// The number of ranks of each role there, in the order of the job's roles; empty for a job without roles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<u32>,
 }
 
 /// The nodes of a job in rank order. The ranks of the shares add up to those of the job.
@@ -155,6 +158,26 @@ impl Placement {
         self
     }
 
+    /// Returns the number of the role of a rank, and its rank in that; `None` in a job without roles.
+    pub fn role_of(&self, rank: u32) -> Option<(usize, u32)> {
+        let share = self.shares.iter().find(|s| (s.first..s.first.saturating_add(s.ranks)).contains(&rank))?;
+        let mut left = rank - share.first;
+        for (role, &ranks) in share.roles.iter().enumerate() {
+            if left < ranks {
+                let before = self.ranks_before(role, share);
+                return Some((role, before.saturating_add(left)));
+            }
+            left -= ranks;
+        }
+        None
+    }
+
+    /// Returns how many ranks of a role are on the nodes before this one.
+    pub fn ranks_before(&self, role: usize, share: &Share) -> u32 {
+        let before = self.shares.iter().take_while(|other| other.first < share.first);
+        before.filter_map(|other| other.roles.get(role)).fold(0, |sum: u32, ranks| sum.saturating_add(*ranks))
+    }
+
     /// Returns the node of a rank, and its local rank there.
     pub fn node_of(&self, rank: u32) -> Option<(&str, u32)> {
         self.shares
@@ -184,6 +207,20 @@ mod tests {
         let placement = place(&slots(&[2, 2]), 3, MapBy::Slot).unwrap();
         assert_eq!(placement.node_of(2), Some(("n1", 0)));
         assert_eq!(placement.node_of(3), None);
+    }
+
+    #[test]
+    fn ranks_of_a_node_are_consecutive_whatever_their_role() {
+        let mut placement = Placement::default().launched_on("master");
+        for (node, roles) in [("n0", vec![2, 1]), ("n1", vec![2, 1]), ("n2", vec![0, 3])] {
+            placement.push(node, roles.iter().sum());
+            placement.shares.last_mut().unwrap().roles = roles;
+        }
+        let all: Vec<_> = (0..9).map(|rank| placement.role_of(rank).unwrap()).collect();
+        assert_eq!(all, [(0, 0), (0, 1), (1, 0), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4)]);
+        assert_eq!(placement.role_of(9), None);
+        let without = place(&slots(&[2]), 2, MapBy::Slot).unwrap();
+        assert_eq!(without.role_of(0), None);
     }
 
     #[test]

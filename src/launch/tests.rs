@@ -23,6 +23,7 @@ const REQUEST: LaunchRequest<'_> = LaunchRequest {
     job_dir: "/opt/horovod/jobs/j1",
     rank_program: programs::RANK_SUPERVISOR,
     kept: None,
+    role: None,
 };
 
 /// Variables that a user may set on purpose although a launcher sets them, as `docs/guide/launchers.md` says.
@@ -133,7 +134,13 @@ fn mpirun_takes_the_interface_of_the_nodes() {
     let all = commands(LauncherName::Mpirun, Controller::Gloo, &REQUEST);
     let argv = "mpirun --allow-run-as-root -np 3 --hostfile /opt/horovod/jobs/j1/hostfile --map-by slot ";
     assert!(all[0].argv.join(" ").starts_with(argv), "{all:?}");
-    assert_eq!((mpirun::LAUNCHER.files)(&REQUEST), [("hostfile", Argument::Hostfile {})]);
+    assert_eq!((mpirun::LAUNCHER.files)(&REQUEST), [("hostfile".to_owned(), Argument::Hostfile {})]);
+    // two roles may have the same launcher
+    let of_role = LaunchRequest { role: Some(1), ..REQUEST };
+    assert_eq!((mpirun::LAUNCHER.files)(&of_role), [("hostfile.1".to_owned(), Argument::Hostfile {})]);
+    for launcher in [&mpirun::LAUNCHER, &torchrun::LAUNCHER, &env::LAUNCHER, &horovodrun::GLOO, &horovodrun::MPI] {
+        assert_eq!((launcher.arguments)(&of_role).last(), Some(&Argument::from("1")));
+    }
     let env = launcher(LauncherName::Mpirun, Controller::Gloo).container_environment("j1", &REQUEST);
     for variable in ["OMPI_MCA_btl_tcp_if_include=eth0", "OMPI_MCA_plm_rsh_args=-p 12345"] {
         assert!(env.iter().any(|set| set == variable), "{env:?}");

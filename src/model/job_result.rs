@@ -44,6 +44,10 @@ pub struct JobResult {
     pub started: u32,
     /// How they ended, as far as their nodes answered.
     pub exits: Vec<RankExit>,
+    /// The ranks of roles that were asked to end because the role had ended that they served. Their exit codes say
+    /// nothing about the job. Earlier builds had no roles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub served: Vec<u32>,
     /// The nodes that did not answer at the end.
     pub silent: Vec<String>,
     /// The errors of the connections to these nodes.

@@ -16,6 +16,7 @@ pub mod launcher;
 pub mod lease;
 pub mod queue;
 pub mod restart;
+pub mod role;
 pub mod root_cause;
 
 pub mod stack;

@@ -29,6 +29,7 @@ use crate::launch::placement::Placement;
 use crate::launch::{self, Launcher};
 pub use crate::model::job_state::JobState;
 use crate::model::launcher::{Bind, Controller, LauncherName};
+use crate::model::role::{RankOfRole, RecordedRole};
 use crate::node::facts::Span;
 use crate::node::jobs::RecordedJob;
 use crate::sync::project::directory_name;
@@ -73,6 +74,10 @@ pub struct Record {
     pub placement: Placement,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
+    /// Its roles, in their order; empty for a job of one program. Then `command` and `launcher` are those of the first
+    /// one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RecordedRole>,
     /// Set if the command is the default of a project, `python train.py`: the ranks run `python3` if the image has no
     /// `python`.
     #[serde(default)]
@@ -210,6 +215,12 @@ impl Record {
         let rendezvous = self.rendezvous_port.map(|port| (port, count, "its MASTER_PORT"));
         let known = |(first, count, what)| KnownPorts { first, count, owner: format!("job {} ({what})", self.id) };
         own.into_iter().chain(rendezvous).map(known).collect()
+    }
+
+    /// Returns the role of a rank, and its rank in that; `None` in a job without roles.
+    pub fn role_of(&self, rank: u32) -> Option<RankOfRole<'_>> {
+        let (role, rank) = self.placement.role_of(rank)?;
+        self.roles.get(role).map(|role| RankOfRole { role: &role.name, rank })
     }
 
     /// Returns the launcher, which starts the ranks.

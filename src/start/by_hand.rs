@@ -39,6 +39,7 @@ impl JobPlan {
             job_dir: &job_dir,
             rank_program: program,
             kept: None,
+            role: None,
         };
         let first = self.hosts.launcher.endpoint.address;
         let node = |host| ByHandNode {

@@ -130,6 +130,7 @@ impl JobPlan {
             job_dir: &job_dir,
             rank_program: RANK_SUPERVISOR,
             kept: options.kept_ranks(cluster.elastic_timeout),
+            role: None,
         };
         let container = launcher_container(cluster, &id, &hosts.launcher, launcher, &request, queue.is_some());
         Ok(JobPlan {
@@ -429,6 +430,7 @@ pub fn describe<'a>(
         start_timeout: cluster.start_timeout.as_secs(),
         restart_pause: cluster.restart_pause.as_secs(),
         keep_alive: cluster.keep_alive.as_secs(),
+        roles: Vec::new(),
     }
 }
 

@@ -53,6 +53,7 @@ fn description(launcher: &str) -> LaunchDescription<'_> {
         start_timeout: 1,
         restart_pause: 2,
         keep_alive: 15,
+        roles: Vec::new(),
     }
 }
 

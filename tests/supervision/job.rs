@@ -279,6 +279,7 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         log_progress: spec.log_progress,
         scheduled: None,
         ulimits: BTreeMap::new(),
+        roles: Vec::new(),
     }
 }
 
@@ -300,6 +301,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         job_dir,
         rank_program: hvdctl::launch::programs::RANK_SUPERVISOR,
         kept,
+        role: None,
     };
     LaunchDescription {
         start: launcher.start,
@@ -323,6 +325,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start_timeout: spec.start_timeout,
         restart_pause: 1,
         keep_alive: 15,
+        roles: Vec::new(),
     }
 }
 

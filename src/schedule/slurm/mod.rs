@@ -103,6 +103,7 @@ impl BatchJob {
             job_dir: &job_dir,
             rank_program: programs::RANK_SUPERVISOR,
             kept: None,
+            role: None,
         };
         let ranks = options.resources.ranks.map_or(0, |ranks| ranks.max);
         let name = format!("{}-{id}", cluster.master);
