@@ -30,6 +30,7 @@ fn write_programs(dir: &Path) {
 }
 
 fn surroundings(files: BTreeMap<&'static str, Argument>, reads: &'static [&'static str]) -> Surroundings<Argument> {
+    let files = files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect();
     Surroundings { files, reads, inherits: None, port: 22 }
 }
 
