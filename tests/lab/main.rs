@@ -41,6 +41,7 @@ mod owners;
 mod pool;
 mod process;
 mod projects;
+mod roles;
 mod rotate;
 mod shell;
 mod shells;

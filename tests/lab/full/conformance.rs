@@ -274,12 +274,13 @@ fn kill_on(node: &str, finds: &str) {
 /// A behaviour of jobs under a launcher, whose options are given.
 type Behaviour = (&'static str, fn(&Cluster, &[&str]));
 
-/// Behaviours of workers, which Slurm does without, and one of Slurm.
+/// Behaviours of workers and of roles, which Slurm does without, and one of Slurm.
 const OF_WORKER: &str = "a worker's sshd is killed";
 const OF_STOPPED_WORKER: &str = "a worker is stopped";
+const OF_ROLES: &str = "roles";
 const BY_SLURM: &str = "cancelled, preempted, put into the queue again, and without slurmctld";
 
-const OF_JOBS: [Behaviour; 13] = [
+const OF_JOBS: [Behaviour; 14] = [
     ("rank and node before each line", lines_have_rank_and_node),
     ("exit code of the first failed rank, the others gone within 5 s", a_failed_rank_ends_the_others),
     ("stop", stops),
@@ -290,6 +291,7 @@ const OF_JOBS: [Behaviour; 13] = [
     (OF_STOPPED_WORKER, a_worker_is_stopped),
     ("restarts", restarts),
     ("a stalled rank", a_rank_stalls),
+    (OF_ROLES, roles_start_and_end),
     ("slots of a running job are refused to a second one", slots_are_allocated),
     ("fetch", outputs_are_fetched),
     ("stack", it_is_shown_where_ranks_are),
@@ -446,6 +448,47 @@ fn restarts(cluster: &Cluster, launcher: &[&str]) {
     let script = "echo attempt $HVDCTL_RESTART of $rank; [ $HVDCTL_RESTART = 1 ] || exit 9";
     let done = cluster.start(launcher, &["--restarts", "1"], script).end(s(90)).code(0);
     done.says(&["[0 node1] attempt 1 of 0", "[1 node2] attempt 1 of 1"]);
+}
+
+/// A role under the launcher needs a server of the other node, which fails once.
+fn roles_start_and_end(cluster: &Cluster, launcher: &[&str]) {
+    let project = cluster.dir.path().join("roles");
+    fs::create_dir_all(&project).unwrap();
+    let server = "n=$(cat starts 2>/dev/null || echo 0); echo $((n + 1)) >starts; echo start $((n + 1)) at $PORT_WEB
+        touch up; [ $n = 1 ] || { sleep 1; exit 9; }; exec sleep 600";
+    let client = "echo \"server at $HVDCTL_ROLE_SERVER_WEB\"; sleep 6";
+    let roles = format!(
+        r#"
+        [[role]]
+        name = "client"
+        command = ["sh", "-c", {client:?}]
+        ranks = 1
+        needs = ["server"]
+
+        [[role]]
+        name = "server"
+        command = ["sh", "-c", {server:?}]
+        launcher = "env"
+        ranks = 1
+        ports = ["web"]
+        ready = "file up"
+        ends = "restarts 2"
+        "#
+    );
+    fs::write(project.join("hvdctl.toml"), roles).unwrap();
+    // a name of its own for each launcher: the server counts its starts in a file
+    let name = format!("roles{}", launcher.concat().replace('-', ""));
+    let args = [&["train", "roles", "--as", &name], launcher].concat();
+    let done = Running::start(cluster.command(&args), &[]).end(s(90)).code(0);
+    let port = |start: &str| {
+        let line = done.out.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{}", done.out));
+        line.rsplit([' ', ':']).next().unwrap().to_owned()
+    };
+    let known = port("[client 0 node1] server at ");
+    for start in ["[server 0 node2] start 1 at ", "[server 0 node2] start 2 at "] {
+        assert_eq!(port(start), known, "its address changes");
+    }
+    done.complains(&["server is started again, 1 of 2"]);
 }
 
 fn a_rank_stalls(cluster: &Cluster, launcher: &[&str]) {
@@ -690,7 +733,7 @@ fn conforms(platform: &Platform) -> Option<Vec<String>> {
     let mut trials = Trials { cluster: &cluster, only, failed: Vec::new() };
     let of_jobs: Vec<Behaviour> = OF_JOBS
         .into_iter()
-        .filter(|(name, _)| !platform.has_slurm() || ![OF_WORKER, OF_STOPPED_WORKER].contains(name))
+        .filter(|(name, _)| !platform.has_slurm() || ![OF_WORKER, OF_STOPPED_WORKER, OF_ROLES].contains(name))
         .collect();
     let of_workers = if platform.has_slurm() { &[][..] } else { &OF_WORKERS[..] };
     let mut names: Vec<String> = of_workers.iter().map(|(name, _)| trials.name("", name)).collect();
