@@ -10,10 +10,10 @@ use crate::record::JobState;
 use crate::record::find::Newest;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 /// The pause between two questions to Slurm. Each is longer than the one before, up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause: slurmctld answers for all users.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -35,6 +35,11 @@ pub async fn placed<'a>(
     let (quiet, _) = Events::channel();
     let (mut reported, mut pause, began) = (String::new(), PAUSE, Instant::now());
     loop {
+        tokio::select! {
+            () = begun(target, fleet, id, pause) => {}
+            signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
+        }
+        pause = LONGEST_PAUSE.min(pause + pause / 8);
         let listing = manage::list(target, fleet, &quiet);
         let list = tokio::select! {
             list = listing => list?,
@@ -57,11 +62,20 @@ pub async fn placed<'a>(
                 report(&mut reported, wait, id, events);
             }
         }
-        tokio::select! {
-            () = sleep(pause) => {}
-            signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
-        }
-        pause = LONGEST_PAUSE.min(pause + pause / 8);
+    }
+}
+
+/// Waits for a while. Returns earlier if a job in a site's Slurm has its nodes.
+async fn begun(target: &Target, fleet: &Fleet, id: &str, pause: Duration) {
+    let (quiet, _) = Events::channel();
+    let at = Instant::now() + pause;
+    let waiting = async {
+        let members = fleet.members(target, &quiet).await.ok()?;
+        let jobs = members.ok.first()?.runtime().await.ok()?;
+        jobs.batch("wait for the job's nodes").ok()?.begun(&target.cluster().jobs_dir, id, pause).await.ok()
+    };
+    if waiting.await.is_none() {
+        sleep_until(at).await;
     }
 }
 

@@ -377,7 +377,7 @@ esac
                 path = directory + ":" + os.environ["PATH"]
                 in_path = unittest.mock.patch.dict(os.environ, {"PATH": path})
                 with in_path, unittest.mock.patch.object(allocation, "PROGRAMS", directory):
-                    allocation.connect_mpi({"MpiDefault": "none"}, 2)
+                    allocation.connect_mpi(allocation.mpi_type({"MpiDefault": "none"}, 2))
                     self.assertEqual(os.environ["SLURM_MPI_TYPE"], expected)
                 # that ranks of MPI are alone is in the job's log
                 written = os.path.exists(os.path.join(directory, "log"))
