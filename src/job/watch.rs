@@ -57,7 +57,13 @@ pub async fn attach(
         };
         Follow::start(logs, starts, events).await
     };
-    let launcher = async { Ok(nodes.launcher_container().await?) };
+    let launcher = async {
+        match &job.container {
+            // it is the same as long as the job is in the queue, which answers for all users
+            Some(container) if nodes.shares_directory => Ok((nodes.launcher.runtime().await?, container.clone())),
+            _ => Ok(nodes.launcher_container().await?),
+        }
+    };
     let (follow, (engine, container)) = tokio::select! {
         both = async { tokio::try_join!(following, launcher) } => both?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),

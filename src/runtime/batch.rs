@@ -13,14 +13,7 @@ use std::time::Duration;
 
 const LIST: &str = process_script!("slurm/common.sh", "slurm/list.sh");
 const CHECK: &str = process_script!("slurm/common.sh", "slurm/check.sh");
-const SUBMIT: &str = concat!(
-    process_script!("slurm/common.sh"),
-    // it ends at the first error
-    "(\n",
-    include_str!("../scripts/process/create.sh"),
-    ")\ncreated=$?\n[ \"$created\" = 0 ] || exit \"$created\"\n",
-    include_str!("../scripts/slurm/submit.sh")
-);
+const SUBMIT: &str = process_script!("slurm/common.sh", "slurm/submit.sh");
 const BEGUN: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/slurm/begun.sh"));
 const CANCEL: &str = process_script!("slurm/common.sh", "slurm/cancel.sh");
 const END: &str = process_script!("slurm/common.sh", "slurm/end.sh");
@@ -100,8 +93,8 @@ impl BatchJobs {
     /// # Errors
     /// [`NodeError`] with Slurm's message.
     pub async fn submit(&self, spec: &ContainerSpec, request: &BatchRequest) -> Result<(), NodeError> {
-        let (id, script) = self.processes.creating(SUBMIT, spec);
-        let script = script.with("which", &id).with("name", &request.name);
+        let id = self.processes.create(spec).await?;
+        let script = self.script(SUBMIT).with("which", &id).with("name", &request.name);
         let script = script.with("options", &arguments(&request.options)).with("limit", &self.limit());
         let started = self.processes.run(&script, "submit the job to Slurm").await;
         if started.is_err() {

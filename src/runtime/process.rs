@@ -90,17 +90,10 @@ impl LoginProcesses {
     }
 
     pub(super) async fn create(&self, spec: &ContainerSpec) -> Result<String, NodeError> {
-        let (id, script) = self.creating(CREATE, spec);
-        self.run(&script, &format!("start {}", spec.name)).await?;
-        Ok(id)
-    }
-
-    /// Returns a script that creates a process, and the id that this gets.
-    pub(super) fn creating(&self, source: &'static str, spec: &ContainerSpec) -> (String, Script) {
         let id = format!("{}@{}", spec.name, random::id());
         let labels = serde_json::to_string(&spec.labels()).expect("labels are strings");
         let script = self
-            .script(source)
+            .script(CREATE)
             .with("new_id", &id)
             .with("labels", &labels)
             .with("workspace", spec.workspace.as_deref().unwrap_or_default())
@@ -109,7 +102,8 @@ impl LoginProcesses {
             .with("command", &command(&spec.argv()))
             .with("main", MAIN)
             .with("begin", BEGIN);
-        (id, script)
+        self.run(&script, &format!("start {}", spec.name)).await?;
+        Ok(id)
     }
 
     pub(super) async fn create_and_start(&self, spec: &ContainerSpec) -> Result<String, NodeError> {

@@ -1,6 +1,7 @@
 //! A job for a site's Slurm: planned without nodes, uploaded once to the directory that all of them share, and submitted.
 //!
-//! Its batch job is the job supervisor, which first finds out which ranks each node has (`allocation.py`). It starts ranks as on any other nodes; what it starts on another node is a step of the batch job.
+//! Its batch job is the job supervisor, which first finds out which ranks each node has (`allocation.py`). It starts ranks
+//! as on any other nodes; what it starts on another node is a step of the batch job.
 
 pub mod options;
 
@@ -39,6 +40,9 @@ use std::net::Ipv4Addr;
 
 /// Stands for the port at which ranks find one another: the job supervisor chooses one.
 const ANY_PORT: u16 = 0;
+
+/// An operation, for messages.
+const SUBMIT: &str = "submit the job to Slurm";
 
 /// The variables by which Open MPI's own launchers use the nodes that they are given, over the job's remote shell,
 /// and do not look for the allocation themselves.
@@ -136,7 +140,7 @@ impl BatchJob {
     /// # Errors
     /// With the message of sbatch; the allocation has too few tasks.
     pub async fn check(&self, events: &Events) -> Result<(), Error> {
-        let allocation = self.login.runtime().await?.batch("submit the job to Slurm")?.check(&self.sbatch).await?;
+        let allocation = self.login.runtime().await?.batch(SUBMIT)?.check(&self.sbatch).await?;
         if let Some(number) = allocation {
             events.note(format!(
                 "the ranks start in Slurm's job {number}, in which this command runs; `env -u SLURM_JOB_ID hvdctl …` \
@@ -162,8 +166,7 @@ impl BatchJob {
         let ((), open) = tokio::try_join!(session.cancellation.run(self.check(events)), locking)?;
         let submit = async |workspace| {
             let container = ContainerSpec { workspace, ..self.container.clone() };
-            let runtime = login.runtime().await?;
-            let submitting = async { runtime.batch("submit the job to Slurm")?.submit(&container, &self.sbatch).await };
+            let submitting = async { login.runtime().await?.batch(SUBMIT)?.submit(&container, &self.sbatch).await };
             events.step(&login.node.name, Step::write("submitting the job"), submitting).await?;
             Ok(())
         };
@@ -205,8 +208,7 @@ impl BatchJob {
         let contents =
             DirectoryContents { record, launcher: &launcher, environment, is_shared: false, others: &others };
         // each is awaited: what is left of a failure is removed afterwards
-        let (uploaded, written) =
-            tokio::join!(self.upload(open, events), write(&self.cluster, &self.login, contents));
+        let (uploaded, written) = tokio::join!(self.upload(open, events), write(&self.cluster, &self.login, contents));
         match written {
             // the other job keeps what it has
             Err(error) if error.kind == ErrorKind::JobExists => Err(error.into()),

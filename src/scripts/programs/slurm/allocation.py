@@ -1,8 +1,8 @@
 """Begins a job in an allocation of Slurm: the job supervisor, the main program of its batch job, calls `begin`. Finds which ranks each node has, and at which addresses the nodes reach one another, and writes that to the job's files.
 
-As a program, with the name of the first node, it prints the node that it runs on, its address and that of the first
-node in the network by which they reach each other, and on the other nodes keeps what is their own in the environment
-(variables.py); Slurm starts it so on every node."""
+As a program it is started by Slurm on every other node, with the name of the first one. There it prints the node, its
+address and that of the first node in the network by which they reach each other, and keeps what is the node's own in
+the environment (variables.py)."""
 import contextlib
 import fcntl
 import json
@@ -168,8 +168,8 @@ def is_step():
 
 
 def on_each(count, mpi, command, env=None, limit=LIMIT, options=()):
-    """Runs a command once on each of so many nodes, all of the allocation, as a step with this type of MPI. `options`:
-    more of srun. Raises subprocess.TimeoutExpired after `limit` seconds."""
+    """Runs a command once on each of so many nodes of the allocation as a step with this type of MPI. `options`: more
+    of srun. Raises subprocess.TimeoutExpired after `limit` seconds."""
     argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
             "--mem=0", "--export=ALL", "--quiet", "--input=none", *options, "sh", "-c", UNHARMED, "sh"]
     return subprocess.run(argv + command, env=env or of_job(), stdout=subprocess.PIPE,
@@ -186,12 +186,12 @@ def prolog_limit(config):
     return int(text) if text.isdigit() and int(text) < 65534 else LONGEST_PROLOG
 
 
-def after_prologs(count, command, env, limit):
+def after_prologs(count, command, env, limit, options):
     """Runs a command as `on_each`, and again while srun gives up because prologs still run: it waits for twice the
     site's MessageTimeout, 20 s by default."""
     until = time.monotonic() + limit
     while True:
-        ran = on_each(count, "none", command, env, max(until - time.monotonic(), 1))
+        ran = on_each(count, "none", command, env, max(until - time.monotonic(), 1), options)
         if not ran.returncode or b"timed out" not in ran.stdout or time.monotonic() > until:
             return ran
         time.sleep(PAUSE)
@@ -200,22 +200,23 @@ def after_prologs(count, command, env, limit):
 def addresses(nodes, env, limit):
     """The address of every node of the allocation by its name. `env`: the environment that is passed to them. `limit`:
     seconds for Slurm to start a program on all of them."""
-    if len(nodes) == 1:
-        return {nodes[0]: "127.0.0.1"}
-    command = command_of("allocation.py", nodes[0])
+    first, *others = nodes
+    if not others:
+        return {first: "127.0.0.1"}
+    command = command_of("allocation.py", first)
     try:
-        asked = after_prologs(len(nodes), command, env, limit)
+        # they know how they reach the first one, on which this runs
+        asked = after_prologs(len(others), command, env, limit, ["--relative=1"])
     except subprocess.TimeoutExpired as error:
-        silent = [node for node in nodes if node not in printed(error.output or b"")[0]]
+        silent = [node for node in others if node not in printed(error.output or b"")[0]]
         raise RuntimeError("Slurm has not started a program on %s within %g s; if the site's prologs take longer, raise"
                            " cluster.start_timeout_s" % (", ".join(silent[:3] + ["…"] * (len(silent) > 3)), limit))
     found, lines = printed(asked.stdout)
     failed = next((line for line in lines if line.startswith("hvdctl-failed ")), None)
     if failed:
         raise RuntimeError(failed.partition(" ")[2])
-    if not asked.returncode and len(found) == len(nodes):
-        # the first node's is the one by which others reach it
-        return dict({node: own for node, (own, _) in found.items()}, **{nodes[0]: found[nodes[1]][1]})
+    if not asked.returncode and len(found) == len(others):
+        return dict({node: own for node, (own, _) in found.items()}, **{first: found[others[0]][1]})
     said = " ".join(lines[-3:])
     if "No such file" in said or not asked.returncode:
         raise NotShared("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
@@ -501,7 +502,7 @@ def of_this_node():
 
 
 def keep_own():
-    """Writes this node's own variables, unless it is the first one or has no ranks: runs the lines of `activate` in the
+    """Writes this node's own variables if it has ranks: runs the lines of `activate` in the
     environment in which they ran there, with what is this node's."""
     node, place = os.environ["SLURMD_NODENAME"], os.environ["HVDCTL_PLACE"]
     directory = os.path.join(PROGRAMS, "nodes", node)
@@ -579,13 +580,11 @@ def begin(ranks):
 
 
 def main():
-    first = sys.argv[1]
     try:
-        if os.environ["SLURMD_NODENAME"] != first:
-            keep_own()
+        keep_own()
     except (OSError, RuntimeError, ValueError) as error:
         return print("hvdctl-failed %s: %s" % (os.environ["SLURMD_NODENAME"], error))
-    print("hvdctl-address %s %s %s" % ((os.environ["SLURMD_NODENAME"],) + address(first)))
+    print("hvdctl-address %s %s %s" % ((os.environ["SLURMD_NODENAME"],) + address(sys.argv[1])))
 
 
 if __name__ == "__main__":
