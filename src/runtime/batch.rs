@@ -14,7 +14,7 @@ use std::time::Duration;
 const LIST: &str = process_script!("slurm/common.sh", "slurm/list.sh");
 const CHECK: &str = process_script!("slurm/common.sh", "slurm/check.sh");
 const SUBMIT: &str = process_script!("slurm/common.sh", "slurm/submit.sh");
-const BEGUN: &str = concat!(include_str!("../scripts/job/directory.sh"), include_str!("../scripts/slurm/begun.sh"));
+const BEGUN: &str = process_script!("job/directory.sh", "slurm/begun.sh");
 const CANCEL: &str = process_script!("slurm/common.sh", "slurm/cancel.sh");
 const END: &str = process_script!("slurm/common.sh", "slurm/end.sh");
 const WAIT: &str = process_script!("slurm/common.sh", "slurm/wait.sh");
@@ -110,7 +110,7 @@ impl BatchJobs {
     /// When the login node does not answer.
     pub async fn begun(&self, jobs_dir: &str, id: &str, limit: Duration) -> Result<(), NodeError> {
         let pause = limit / LOOKS;
-        let script = Script::new(BEGUN).with("jobs_dir", jobs_dir).with("id", id).with("looks", &LOOKS.to_string());
+        let script = self.script(BEGUN).with("jobs_dir", jobs_dir).with("id", id).with("looks", &LOOKS.to_string());
         let script = script.with("pause", &format!("{:.3}", pause.as_secs_f64()));
         self.processes.run(&script, "wait for the job's nodes").await.map(drop)
     }

@@ -1,5 +1,5 @@
-# Waits until a job of Slurm has its nodes or has ended: then its directory says so. Appended to job/directory.sh. Variables: jobs_dir, id, looks
-# (how often it is looked for), pause (seconds between two looks).
+# Waits until a job of Slurm has its nodes or has ended: then its directory says so. Appended to process/common.sh and
+# job/directory.sh. Variables: run_dir, jobs_dir, id, looks (how often it is looked for), pause (seconds between two looks).
 # not every sleep knows fractions of a second
 sleep "$pause" 2>/dev/null || { sleep 1; exit 0; }
 while [ "$looks" -gt 1 ]; do
