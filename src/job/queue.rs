@@ -10,12 +10,17 @@ use crate::record::JobState;
 use crate::record::find::Newest;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 /// The pause between two questions to Slurm. Each is longer than the one before, up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(200);
+/// The first pause in a site's Slurm, where a file shows that a job has begun.
+const PAUSE_OF_SITE: Duration = Duration::from_secs(1);
 /// The longest pause: slurmctld answers for all users.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// An operation, for messages.
+const WAIT: &str = "wait for the job's nodes";
 
 /// How long a job may wait before that is reported.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -33,8 +38,14 @@ pub async fn placed<'a>(
     mut cancel: watch::Receiver<Option<u8>>,
 ) -> Result<JobList<'a>, Error> {
     let (quiet, _) = Events::channel();
-    let (mut reported, mut pause, began) = (String::new(), PAUSE, Instant::now());
+    let (mut reported, began) = (String::new(), Instant::now());
+    let mut pause = if target.cluster().can().choose_nodes { PAUSE } else { PAUSE_OF_SITE };
     loop {
+        let next = Instant::now() + pause;
+        tokio::select! {
+            () = begun(target, fleet, id, pause) => {}
+            signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
+        }
         let listing = manage::list(target, fleet, &quiet);
         let list = tokio::select! {
             list = listing => list?,
@@ -57,12 +68,28 @@ pub async fn placed<'a>(
                 report(&mut reported, wait, id, events);
             }
         }
+        // one that Slurm has put into the queue again had nodes before
         tokio::select! {
-            () = sleep(pause) => {}
+            () = sleep_until(next) => {}
             signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
         }
         pause = LONGEST_PAUSE.min(pause + pause / 8);
     }
+}
+
+/// Waits until a job of a site's Slurm has its nodes, or for as long as the pause. Does not wait for other jobs. If the
+/// login node fails, the list of jobs shows it.
+async fn begun(target: &Target, fleet: &Fleet, id: &str, pause: Duration) {
+    let cluster = target.cluster();
+    if cluster.can().choose_nodes {
+        return;
+    }
+    let (quiet, _) = Events::channel();
+    let waiting = async {
+        let login = fleet.all(target, &quiet).await.ok()?.into_iter().next()?;
+        login.runtime().await.ok()?.batch(WAIT).ok()?.begun(&cluster.jobs_dir, id, pause).await.ok()
+    };
+    waiting.await;
 }
 
 /// Reports what a job waits for when that changes.

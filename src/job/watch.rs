@@ -44,15 +44,28 @@ pub async fn attach(
 ) -> Result<JobOutcome, Error> {
     let nodes = list.nodes_of(job)?;
     nodes.check_logs()?;
-    let (engine, container) = nodes.launcher_container().await?;
     let following = async {
         let logs = logs(&nodes, job.log_max);
-        let extents = extents(&logs, events).await?;
-        warn_of_gone(&logs, &extents, events);
-        Follow::start(logs, extents.iter().map(|extent| extent.start).collect(), events).await
+        // otherwise nothing of them was discarded
+        let starts = match job.log_max {
+            Some(_) => {
+                let extents = extents(&logs, events).await?;
+                warn_of_gone(&logs, &extents, events);
+                extents.iter().map(|extent| extent.start).collect()
+            }
+            None => vec![0; logs.len()],
+        };
+        Follow::start(logs, starts, events).await
     };
-    let follow = tokio::select! {
-        follow = following => follow?,
+    let launcher = async {
+        match &job.container {
+            // it is the same as long as the job is in the queue, which answers for all users
+            Some(container) if nodes.shares_directory => Ok((nodes.launcher.runtime().await?, container.clone())),
+            _ => Ok(nodes.launcher_container().await?),
+        }
+    };
+    let (follow, (engine, container)) = tokio::select! {
+        both = async { tokio::try_join!(following, launcher) } => both?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
     };
     let (placement, monitor) = (&job.placement, Monitor::default());

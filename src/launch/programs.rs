@@ -15,8 +15,8 @@ pub const AVAILABLE_HOSTS: &str = "available_hosts";
 /// The program that decides which cores each rank of a node gets. A dry run asks it too.
 pub const BINDING: &str = include_str!("../scripts/programs/binding.py");
 
-/// The program that begins a job in an allocation of Slurm. It then becomes [`JOB_SUPERVISOR`].
-pub const ALLOCATION: &str = "allocation.py";
+/// The program that each node of an allocation of Slurm runs for [`JOB_SUPERVISOR`] when a job begins there.
+const ALLOCATION: &str = "allocation.py";
 /// The program that waits for the turn of a job in the cluster's queue, and then becomes [`JOB_SUPERVISOR`].
 pub const QUEUE_WAIT: &str = "queue_wait.py";
 /// The script that becomes a program of Python in a job's directory, isolated from the environment of ranks.

@@ -14,12 +14,15 @@ use std::time::Duration;
 const LIST: &str = process_script!("slurm/common.sh", "slurm/list.sh");
 const CHECK: &str = process_script!("slurm/common.sh", "slurm/check.sh");
 const SUBMIT: &str = process_script!("slurm/common.sh", "slurm/submit.sh");
+const BEGUN: &str = process_script!("job/directory.sh", "slurm/begun.sh");
 const CANCEL: &str = process_script!("slurm/common.sh", "slurm/cancel.sh");
 const END: &str = process_script!("slurm/common.sh", "slurm/end.sh");
 const WAIT: &str = process_script!("slurm/common.sh", "slurm/wait.sh");
 
 /// How long before the limit of a command its script ends to wait for Slurm.
 const BEFORE_LIMIT: Duration = Duration::from_secs(5);
+/// How often a script that waits for the beginning of a job looks.
+const LOOKS: u32 = 25;
 /// The mark of the line with the number of the allocation that `slurm/check.sh` is within.
 const WITHIN: &str = "hvdctl: within ";
 
@@ -98,6 +101,18 @@ impl BatchJobs {
             let _ = self.end(&id, true).await;
         }
         started.map(drop)
+    }
+
+    /// Waits until a job has its nodes or has ended, which it writes to its directory in `jobs_dir`, or until the limit
+    /// has passed. Slurm is not asked.
+    ///
+    /// # Errors
+    /// When the login node does not answer.
+    pub async fn begun(&self, jobs_dir: &str, id: &str, limit: Duration) -> Result<(), NodeError> {
+        let pause = limit / LOOKS;
+        let script = self.script(BEGUN).with("jobs_dir", jobs_dir).with("id", id).with("looks", &LOOKS.to_string());
+        let script = script.with("pause", &format!("{:.3}", pause.as_secs_f64()));
+        self.processes.run(&script, "wait for the job's nodes").await.map(drop)
     }
 
     /// Returns how a job has ended, as far as Slurm knows. `started`: how many ranks had started.

@@ -31,7 +31,7 @@ pub(super) async fn follow(
         let job = jobs.find(Some(id), Newest::Any)?;
         watch::attach(&jobs, job, options, events, signal(), on_frame).await
     };
-    let ended = watching.await;
+    let ((), ended) = tokio::join!(session.locks.release(), watching);
     // before it was watched a signal has not stopped it
     if let Err(Error::Signal(number)) = &ended
         && *number != HANGUP

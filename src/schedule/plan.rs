@@ -217,15 +217,22 @@ impl Plan {
         }
     }
 
-    /// Starts or submits the job.
+    /// Checks the plan, and starts or submits the job.
     ///
     /// # Errors
-    /// Why it was not started or submitted; then nothing of it is left.
+    /// As [`Plan::check`], when nothing has been changed; why it was not started or submitted; then nothing of it is left.
     pub async fn submit<'a>(&self, site: Site<'a>) -> Result<Submitted<'a>, Error> {
         let Site { session, events, .. } = site;
         match self {
-            Plan::Placed(plan) => execute::launch(plan, session, events).await.map(Submitted::Launched),
-            Plan::Candidates(queued) => queued.submit(session, events).await.map(Submitted::Queued),
+            Plan::Placed(plan) => {
+                self.check(site).await?;
+                execute::launch(plan, session, events).await.map(Submitted::Launched)
+            }
+            Plan::Candidates(queued) => {
+                self.check(site).await?;
+                queued.submit(session, events).await.map(Submitted::Queued)
+            }
+            // a site's Slurm may take a while to answer
             Plan::Unplaced(batch_job) => batch_job.submit(site).await.map(|()| Submitted::Batch),
         }
     }
@@ -247,7 +254,10 @@ impl Plan {
             (Plan::Placed(plan), Submitted::Launched(launched)) => {
                 execute::watch(plan, launched, session, events, on_frame).await
             }
-            _ if watch.until_started => Ok(in_queue(id, events)),
+            _ if watch.until_started => {
+                session.locks.release().await;
+                Ok(in_queue(id, events))
+            }
             (Plan::Candidates(queued), Submitted::Queued(workspaces)) => {
                 // its launcher is on the master, whichever nodes its ranks may have (--on)
                 let outcome = follow(&target.with_master(), id, *watch, site, on_frame).await;
@@ -263,9 +273,8 @@ impl Plan {
     /// Checks the plan, starts or submits the job, and follows it. Every frame goes to `on_frame`.
     ///
     /// # Errors
-    /// As [`Plan::check`], when nothing has been changed; as [`Plan::submit`] and [`Plan::follow`].
+    /// As [`Plan::submit`] and [`Plan::follow`].
     pub async fn run(&self, site: Site<'_>, on_frame: &mut dyn FnMut(&str, &Frame)) -> Result<JobOutcome, Error> {
-        self.check(site).await?;
         let submitted = self.submit(site).await?;
         self.follow(submitted, site, on_frame).await
     }

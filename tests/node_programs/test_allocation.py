@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import unittest.mock
 
@@ -138,14 +139,14 @@ class Commands(unittest.TestCase):
         return allocation.addresses(["b", "c"], None, limit)
 
     def test_a_slow_prolog_is_waited_for_and_the_node_named_that_took_too_long(self):
-        script = "echo hvdctl-address b 10.0.0.9 10.0.0.8; sleep %s; echo hvdctl-address c 10.0.0.2 10.0.0.1\n"
+        script = "echo of a start-up file; sleep %s; echo hvdctl-address c 10.0.0.2 10.0.0.1\n"
         # the limit was that of the program, whatever the site's prologs do
         with unittest.mock.patch.object(allocation, "LIMIT", 0.1):
             self.assertEqual(self.start(script % 0.5, 30), {"b": "10.0.0.1", "c": "10.0.0.2"})
         with self.assertRaisesRegex(RuntimeError, "has not started a program on c within 0.5 s; .*start_timeout_s"):
             self.start("exec 2>&-\n" + script % 20, 0.5)
         # srun of 22.05, whose node still runs a prolog
-        lines = "hvdctl-address b 10.0.0.1 10.0.0.1\nhvdctl-address c 10.0.0.2 10.0.0.1"
+        lines = "hvdctl-address c 10.0.0.2 10.0.0.1"
         again = "[ -e %s/tried ] && exec echo '" + lines + "'; : >%s/tried\n"
         gives_up = "echo 'srun: error: Task launch failed on node c: Socket timed out on send/recv operation'; exit 1\n"
         with unittest.mock.patch.object(allocation, "PAUSE", 0):
@@ -356,6 +357,38 @@ time.sleep(60)""" % self.directory
 
 
 class Connections(unittest.TestCase):
+    def test_steps_of_slurm_are_asked_at_the_same_time_unless_prologs_run(self):
+        launch, nodes = {"launcher": ["srun"], "start_timeout": 5}, ["a", "b"]
+        asked, answered = threading.Event(), threading.Event()
+
+        def addresses(*_):
+            if not prologs:
+                self.assertTrue(asked.wait(30), "it is asked afterwards")
+            answered.set()
+            return "found"
+
+        def mpi_type(*_):
+            self.assertEqual(prologs, answered.is_set())
+            asked.set()
+            return "pmix"
+
+        for prologs in (False, True):
+            asked.clear()
+            answered.clear()
+            replaced = unittest.mock.patch.multiple(allocation, addresses=addresses, mpi_type=mpi_type,
+                                                    declared=dict)
+            with replaced:
+                config = {"Prolog": "/x"} if prologs else {}
+                self.assertEqual(allocation.look_around(launch, config, nodes, {}), ("found", "pmix"))
+                other = dict(launch, launcher=["torchrun"])
+                asked.set()
+                self.assertEqual(allocation.look_around(other, config, nodes, {}), ("found", None))
+
+    def test_what_fails_on_its_way_fails_where_its_answer_is_needed(self):
+        self.assertEqual(allocation.Question(lambda: 7).answer(), 7)
+        with self.assertRaisesRegex(ValueError, "^why$"):
+            allocation.Question(lambda: (_ for _ in ()).throw(ValueError("why"))).answer()
+
     def test_ranks_of_mpi_connect_as_the_site_wants(self):
         self.assertIsNone(allocation.mpi_type({"MpiDefault": "pmix_v4"}, 2))
 
@@ -377,7 +410,7 @@ esac
                 path = directory + ":" + os.environ["PATH"]
                 in_path = unittest.mock.patch.dict(os.environ, {"PATH": path})
                 with in_path, unittest.mock.patch.object(allocation, "PROGRAMS", directory):
-                    allocation.connect_mpi({"MpiDefault": "none"}, 2)
+                    allocation.connect_mpi(allocation.mpi_type({"MpiDefault": "none"}, 2))
                     self.assertEqual(os.environ["SLURM_MPI_TYPE"], expected)
                 # that ranks of MPI are alone is in the job's log
                 written = os.path.exists(os.path.join(directory, "log"))

@@ -351,7 +351,7 @@ class Requeue(unittest.TestCase):
     def run_on(self, *nodes):
         """Begins the job on these nodes, where each rank starts and writes a line."""
         os.environ.update(SLURM_JOB_NODELIST=",".join(nodes), SLURM_TASKS_PER_NODE="1(x%d)" % len(nodes))
-        allocation.prepare(len(nodes), {})
+        allocation.prepare(len(nodes))
         for at, node in enumerate(nodes):
             own = "" if at == 0 else "nodes/%s/" % node
             self.write(own + "log", "line of %s\n" % node)
@@ -392,7 +392,7 @@ class Requeue(unittest.TestCase):
     def test_nothing_but_the_log_is_left_of_ranks_that_have_ended(self):
         self.run_on("a", "b")
         os.environ.update(SLURM_JOB_NODELIST="c,d", SLURM_TASKS_PER_NODE="1(x2)")
-        allocation.prepare(2, {})
+        allocation.prepare(2)
         left = {os.path.join(where, name) for where, _, names in os.walk(self.directory) for name in names}
         left = {os.path.relpath(path, self.directory) for path in left}
         self.assertFalse({path for path in left if re.search(r"states$|idle\.", path)}, "it would seem to run")
@@ -423,8 +423,8 @@ class Requeue(unittest.TestCase):
     def test_slurm_does_not_start_a_job_that_has_ended_once_more(self):
         self.write("result.json", '{"reason": null}')
         with mock.patch.object(allocation, "find_commands"), mock.patch.object(allocation, "note_end") as noted, \
-                mock.patch.object(allocation.subprocess, "run") as ran, mock.patch.object(sys, "argv", ["", "2"]):
-            allocation.main()
+                mock.patch.object(allocation.subprocess, "run") as ran:
+            self.assertEqual(job_supervisor.main("2"), 0)
         noted.assert_called_once_with()
         ran.assert_called_once_with(["scancel", "7"])
 

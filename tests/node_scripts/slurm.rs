@@ -9,6 +9,7 @@ const CHECK: &[&str] = of_processes!["slurm/common.sh", "slurm/check.sh"];
 const SUBMIT: &[&str] = of_processes!["slurm/common.sh", "slurm/submit.sh"];
 const CANCEL: &[&str] = of_processes!["slurm/common.sh", "slurm/cancel.sh"];
 const END: &[&str] = of_processes!["slurm/common.sh", "slurm/end.sh"];
+const BEGUN: &[&str] = of_processes!["job/directory.sh", "slurm/begun.sh"];
 const WAIT: &[&str] = of_processes!["slurm/common.sh", "slurm/wait.sh"];
 
 /// A login node where one process was created, and programs of Slurm that note how they were called.
@@ -151,6 +152,35 @@ fn a_job_has_ended_when_it_says_so_or_has_left_the_queue() {
     assert_eq!(machine.prints(WAIT, &variables(&machine)), "ended\n");
     machine.prints(END, &variables(&machine));
     assert!(!machine.path("scancel").exists(), "it leaves the queue by itself");
+}
+
+#[test]
+fn a_job_begins_when_its_record_has_its_nodes_or_it_has_ended() {
+    const WAITS: &str = r#"{"id":"1","slurm":{"is_placed":false}}"#;
+    const PLACED: &str = r#"{"id": "1", "slurm": {"is_placed": true}}"#;
+    let run_dir = |machine: &Machine| format!("run_dir='{}'", machine.path("run").display());
+    for (at, to) in [("job.json", PLACED), ("result.json", "{}")] {
+        let machine = Machine::new(&[("jobs/1/job.json", WAITS)]);
+        let file = machine.path("jobs/1").join(at);
+        // the file changes while it is looked for: that the script sleeps is the sign
+        machine.stub("sleep", &format!("echo slept; printf %s '{to}' >{}", always(file.to_str().unwrap())));
+        let looks = |looks: u32| machine.prints(BEGUN, &format!("{} id=1 looks={looks} pause=0.1", run_dir(&machine)));
+        assert_eq!(looks(99), "slept\n", "{at}");
+    }
+    let machine = Machine::new(&[("jobs/1/job.json", WAITS)]);
+    machine.stub("sleep", "echo slept");
+    let sleeps = |machine: &Machine, looks: u32| {
+        machine.prints(BEGUN, &format!("{} id=1 looks={looks} pause=0.1", run_dir(machine))).matches("slept").count()
+    };
+    assert_eq!(sleeps(&machine, 3), 3, "it has not begun");
+    // busybox may have a sleep that takes whole seconds only
+    machine.stub("sleep", "case $1 in *.*) exit 1 ;; esac; echo slept");
+    assert_eq!(sleeps(&machine, 9), 1);
+    // a link in its place is not the record
+    let machine = Machine::new(&[("jobs/1/log", ""), ("placed", PLACED)]);
+    symlink(machine.path("placed"), machine.path("jobs/1/job.json")).unwrap();
+    machine.stub("sleep", "echo slept");
+    assert_eq!(sleeps(&machine, 3), 3);
 }
 
 const COMMANDS: [&str; 6] = ["squeue", "sbatch", "scancel", "scontrol", "srun", "sacct"];

@@ -1,7 +1,7 @@
 //! A job for a site's Slurm: planned without nodes, uploaded once to the directory that all of them share, and submitted.
 //!
-//! Its batch job begins with `allocation.py`, which finds out which ranks each node has and becomes the job supervisor.
-//! That starts ranks as on any other nodes; what it starts on another node is a step of the batch job.
+//! Its batch job is the job supervisor, which first finds out which ranks each node has (`allocation.py`). It starts ranks
+//! as on any other nodes; what it starts on another node is a step of the batch job.
 
 pub mod options;
 
@@ -9,7 +9,7 @@ use crate::cluster::member::Member;
 use crate::cluster::operator::now;
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
-use crate::error::{Error, NodeError};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::files::PackedFile;
 use crate::inventory::{Bind, Cluster, Controller};
@@ -18,7 +18,7 @@ use crate::job::manage;
 use crate::launch::description::{LaunchDescription, LaunchHost};
 use crate::launch::env_file::environment;
 use crate::launch::placement::{Placement, Share};
-use crate::launch::programs::{self, ALLOCATION, REMOTE_SHELL_OF_SLURM, command};
+use crate::launch::programs::{self, JOB_SUPERVISOR, REMOTE_SHELL_OF_SLURM, command};
 use crate::launch::{self, LaunchRequest};
 use crate::model::fault::Fault;
 use crate::model::launcher::LauncherName;
@@ -40,6 +40,9 @@ use std::net::Ipv4Addr;
 
 /// Stands for the port at which ranks find one another: the job supervisor chooses one.
 const ANY_PORT: u16 = 0;
+
+/// An operation, for messages.
+const SUBMIT: &str = "submit the job to Slurm";
 
 /// The variables by which Open MPI's own launchers use the nodes that they are given, over the job's remote shell,
 /// and do not look for the allocation themselves.
@@ -118,7 +121,7 @@ impl BatchJob {
                 &cluster,
                 node,
                 GpuRequest::None,
-                command(&job_dir, ALLOCATION).into_iter().chain([ranks.to_string()]).collect(),
+                command(&job_dir, JOB_SUPERVISOR).into_iter().chain([ranks.to_string()]).collect(),
                 &id,
             )
         };
@@ -138,7 +141,7 @@ impl BatchJob {
     /// # Errors
     /// With the message of sbatch; the allocation has too few tasks.
     pub async fn check(&self, events: &Events) -> Result<(), Error> {
-        let allocation = self.login.runtime().await?.batch("submit the job to Slurm")?.check(&self.sbatch).await?;
+        let allocation = self.login.runtime().await?.batch(SUBMIT)?.check(&self.sbatch).await?;
         if let Some(number) = allocation {
             events.note(format!(
                 "the ranks start in Slurm's job {number}, in which this command runs; `env -u SLURM_JOB_ID hvdctl …` \
@@ -148,19 +151,23 @@ impl BatchJob {
         Ok(())
     }
 
-    /// Uploads the job to the directory that its nodes will share, and submits it.
+    /// Checks the job as [`BatchJob::check`] does, uploads it to the directory that its nodes will share, and submits it.
+    /// The login node stays locked.
     ///
     /// # Errors
     /// Why it could not be submitted; then nothing of it is left.
     pub async fn submit(&self, site: Site<'_>) -> Result<(), Error> {
         let (Site { events, session, .. }, login) = (site, &self.login);
-        // two that upload one project at the same time would mix its files
-        session.lock_all(std::slice::from_ref(login)).await?;
-        let open = self.open_jobs(site).await?;
+        let locking = async {
+            // two that upload one project at the same time would mix its files
+            session.lock_all(std::slice::from_ref(login)).await?;
+            self.open_jobs(site).await
+        };
+        // a lock that is on its way when the check fails is released in the background
+        let ((), open) = tokio::try_join!(session.cancellation.run(self.check(events)), locking)?;
         let submit = async |workspace| {
             let container = ContainerSpec { workspace, ..self.container.clone() };
-            let runtime = login.runtime().await?;
-            let submitting = async { runtime.batch("submit the job to Slurm")?.submit(&container, &self.sbatch).await };
+            let submitting = async { login.runtime().await?.batch(SUBMIT)?.submit(&container, &self.sbatch).await };
             events.step(&login.node.name, Step::write("submitting the job"), submitting).await?;
             Ok(())
         };
@@ -174,9 +181,7 @@ impl BatchJob {
             };
             abandon(&nodes, error, never_submitted(error), events).await;
         };
-        let submitted = begin(&self.id, (session, events), self.prepare(&open, events), submit, abandon).await;
-        session.locks.release().await;
-        submitted
+        begin(&self.id, (session, events), self.prepare(&open, events), submit, abandon).await
     }
 
     /// Returns the ids of the jobs of its project that have not ended.
@@ -193,7 +198,6 @@ impl BatchJob {
     /// Uploads the project and writes the job's directory. Returns the project's directory.
     async fn prepare(&self, open: &[String], events: &Events) -> Result<Option<String>, Error> {
         events.phase(Phase::Preparing);
-        let directory = self.upload(open, events).await?;
         let mut others: Vec<PackedFile<'_>> =
             programs::ON_EVERY_NODE.into_iter().chain(programs::ON_FIRST_NODE).collect();
         others.retain(|(_, name, _)| *name != REMOTE_SHELL_OF_SLURM.1);
@@ -204,8 +208,13 @@ impl BatchJob {
         let (record, environment) = (&self.record, &variables(&self.cluster, &self.record, &self.environment, 1.0));
         let contents =
             DirectoryContents { record, launcher: &launcher, environment, is_shared: false, others: &others };
-        write(&self.cluster, &self.login, contents).await?;
-        Ok(directory)
+        // each is awaited: what is left of a failure is removed afterwards
+        let (uploaded, written) = tokio::join!(self.upload(open, events), write(&self.cluster, &self.login, contents));
+        match written {
+            // the other job keeps what it has
+            Err(error) if error.kind == ErrorKind::JobExists => Err(error.into()),
+            written => uploaded.and_then(|directory| Ok(written.map(|()| directory)?)),
+        }
     }
 
     /// Uploads the project, if the job has one. Returns its directory.

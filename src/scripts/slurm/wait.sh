@@ -3,12 +3,12 @@
 turn=0
 while find_process "$which" && [ ! -e "$directory/done" ]; do
   # slurmctld answers for all users: it is asked seldom, and a failure, as while it is restarted, says nothing
-  if [ "$((turn % 10))" = 0 ] && all=$(queue 2>/dev/null); then
+  if [ "$((turn % 30))" = 0 ] && all=$(queue 2>/dev/null); then
     find_job "$id" "$all"
     ! has_ended "$now" || break
     echo running || exit
   fi
   turn=$((turn + 1))
-  sleep 0.3
+  sleep 0.1
 done
 echo ended

@@ -1,10 +1,8 @@
-"""Begins a job in an allocation of Slurm: the main program of its batch job. Finds which ranks each node has, and at
-which addresses the nodes reach one another, writes that to the job's files, and becomes the job supervisor. Arguments:
-the number of ranks, or 0 for all tasks that Slurm has allocated.
+"""Begins a job in an allocation of Slurm: the job supervisor, the main program of its batch job, calls `begin`. Finds which ranks each node has, and at which addresses the nodes reach one another, and writes that to the job's files.
 
-With `address` and the name of the first node it prints the node that it runs on, its address and that of the first node
-in the network by which they reach each other, and on the other nodes keeps what is their own in the environment
-(variables.py); Slurm starts it so on every node."""
+As a program it is started by Slurm on every other node, with the name of the first one. There it prints the node, its
+address and that of the first node in the network by which they reach each other, and keeps what is the node's own in
+the environment (variables.py)."""
 import contextlib
 import fcntl
 import json
@@ -16,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 
 sys.dont_write_bytecode = True  # the job's directory keeps only what was put there
@@ -59,6 +58,28 @@ class NotShared(RuntimeError):
 
 class NoCommands(RuntimeError):
     """This node does not have the commands of Slurm."""
+
+
+class Question(threading.Thread):
+    """Something that is asked of Slurm while this process does something else."""
+
+    def __init__(self, ask):
+        super().__init__(daemon=True)
+        self.ask, self.found, self.error = ask, None, None
+        self.start()
+
+    def run(self):
+        try:
+            self.found = self.ask()
+        except Exception as error:
+            self.error = error
+
+    def answer(self):
+        """Waits for the answer, and raises the error if there is none."""
+        self.join()
+        if self.error:
+            raise self.error
+        return self.found
 
 
 def find_commands():
@@ -146,11 +167,11 @@ def is_step():
     return os.path.exists(os.path.join(os.environ.get("HVDCTL_PLACE", PROGRAMS), "step"))
 
 
-def on_each(count, mpi, command, env=None, limit=LIMIT):
-    """Runs a command once on each of so many nodes, all of the allocation, as a step with this type of MPI. Raises
-    subprocess.TimeoutExpired after `limit` seconds."""
+def on_each(count, mpi, command, env=None, limit=LIMIT, options=()):
+    """Runs a command once on each of so many nodes of the allocation as a step with this type of MPI. `options`: more
+    of srun. Raises subprocess.TimeoutExpired after `limit` seconds."""
     argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
-            "--mem=0", "--export=ALL", "--quiet", "--input=none", "sh", "-c", UNHARMED, "sh"]
+            "--mem=0", "--export=ALL", "--quiet", "--input=none", *options, "sh", "-c", UNHARMED, "sh"]
     return subprocess.run(argv + command, env=env or of_job(), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=limit)
 
@@ -165,12 +186,12 @@ def prolog_limit(config):
     return int(text) if text.isdigit() and int(text) < 65534 else LONGEST_PROLOG
 
 
-def after_prologs(count, command, env, limit):
+def after_prologs(count, command, env, limit, options):
     """Runs a command as `on_each`, and again while srun gives up because prologs still run: it waits for twice the
     site's MessageTimeout, 20 s by default."""
     until = time.monotonic() + limit
     while True:
-        ran = on_each(count, "none", command, env, max(until - time.monotonic(), 1))
+        ran = on_each(count, "none", command, env, max(until - time.monotonic(), 1), options)
         if not ran.returncode or b"timed out" not in ran.stdout or time.monotonic() > until:
             return ran
         time.sleep(PAUSE)
@@ -179,22 +200,23 @@ def after_prologs(count, command, env, limit):
 def addresses(nodes, env, limit):
     """The address of every node of the allocation by its name. `env`: the environment that is passed to them. `limit`:
     seconds for Slurm to start a program on all of them."""
-    if len(nodes) == 1:
-        return {nodes[0]: "127.0.0.1"}
-    command = command_of("allocation.py", "address", nodes[0])
+    first, *others = nodes
+    if not others:
+        return {first: "127.0.0.1"}
+    command = command_of("allocation.py", first)
     try:
-        asked = after_prologs(len(nodes), command, env, limit)
+        # they know how they reach the first one, on which this runs
+        asked = after_prologs(len(others), command, env, limit, ["--relative=1"])
     except subprocess.TimeoutExpired as error:
-        silent = [node for node in nodes if node not in printed(error.output or b"")[0]]
+        silent = [node for node in others if node not in printed(error.output or b"")[0]]
         raise RuntimeError("Slurm has not started a program on %s within %g s; if the site's prologs take longer, raise"
                            " cluster.start_timeout_s" % (", ".join(silent[:3] + ["…"] * (len(silent) > 3)), limit))
     found, lines = printed(asked.stdout)
     failed = next((line for line in lines if line.startswith("hvdctl-failed ")), None)
     if failed:
         raise RuntimeError(failed.partition(" ")[2])
-    if not asked.returncode and len(found) == len(nodes):
-        # the first node's is the one by which others reach it
-        return dict({node: own for node, (own, _) in found.items()}, **{nodes[0]: found[nodes[1]][1]})
+    if not asked.returncode and len(found) == len(others):
+        return dict({node: own for node, (own, _) in found.items()}, **{first: found[others[0]][1]})
     said = " ".join(lines[-3:])
     if "No such file" in said or not asked.returncode:
         raise NotShared("the nodes %s do not all find %s, which must be in a directory that they share: %s" % (
@@ -227,9 +249,13 @@ def mpi_type(config, nodes):
     return next((kind for kind in ("pmix", "pmi2") if kind in kinds and can_load(kind, nodes)), "none")
 
 
-def connect_mpi(config, nodes):
-    """Chooses how Slurm connects the ranks of MPI on so many nodes, and writes to the job's log if it does not."""
-    kind = mpi_type(config, nodes)
+def needs_mpi_type(launch):
+    """Returns whether the launcher needs a type of MPI of Slurm that the user has not chosen."""
+    return launch["launcher"][0] == "srun" and "SLURM_MPI_TYPE" not in os.environ and "SLURM_MPI_TYPE" not in declared()
+
+
+def connect_mpi(kind):
+    """Lets Slurm connect the ranks of MPI so (`mpi_type`), and writes to the job's log if it does not."""
     if kind:
         os.environ["SLURM_MPI_TYPE"] = kind
     if kind == "none":
@@ -239,7 +265,8 @@ def connect_mpi(config, nodes):
 def can_load(kind, nodes):
     """Tests whether a step with this type of MPI starts on so many nodes."""
     try:
-        return on_each(nodes, kind, ["true"]).returncode == 0
+        # up to 21.08 it would wait for the step that has the GPUs
+        return on_each(nodes, kind, ["true"], options=["--gres=none"]).returncode == 0
     except subprocess.TimeoutExpired:
         return False
 
@@ -406,12 +433,31 @@ def note_requeue(before, placed):
     frames.Log(own).write(b"r", [json.dumps({"requeued": shares}).encode()])
 
 
-def prepare(ranks, config):
-    """Writes the files of the job for the nodes of this allocation. Returns the description of its launcher."""
-    nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
+def show_job():
+    """The details of this job, as far as Slurm shows them."""
     asked = ["scontrol", "show", "job", os.environ["SLURM_JOB_ID"]]
     # 22.05 breaks off over the details where users may not see nodes (PrivateData)
-    shown = ask(asked[:1] + ["--details"] + asked[1:]) or ask(asked)
+    return ask(asked[:1] + ["--details"] + asked[1:]) or ask(asked)
+
+
+def look_around(launch, config, nodes, env):
+    """Asks the nodes for their addresses, and which type of MPI they can load if the launcher needs one. Returns both
+    answers."""
+    def ask_mpi():
+        return mpi_type(config, len(nodes)) if needs_mpi_type(launch) else None
+
+    prologs = prolog_limit(config)
+    # a step that fails while a prolog still runs would say nothing about MPI
+    mpi = None if prologs else Question(ask_mpi)
+    found = addresses(nodes, env, launch["start_timeout"] + prologs)
+    return found, mpi.answer() if mpi else ask_mpi()
+
+
+def prepare(ranks):
+    """Writes the files of the job for the nodes of this allocation."""
+    settings, details = Question(configuration), Question(show_job)
+    nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
+    config, shown = settings.answer(), details.answer()
     given = resources(shown)
     placed = shares(nodes, tasks(ranks, [gpus_of(given.get(node, "")) for node in nodes]), ranks)
     record = json.loads(files.read("job.json").decode())
@@ -421,14 +467,19 @@ def prepare(ranks, config):
     for share in placed:
         prepare_node(share, share is placed[0], placed, record)
     now, own = dict(os.environ), of_this_node()
-    files.write_json(FIRST, {"passed": variables.passed(now, own), "job": variables.of_whole_job(now)})
+    passed = variables.passed(now, own)
+    files.write(FIRST, json.dumps({"passed": passed, "job": variables.of_whole_job(now)}), is_lasting=False)
     launch = files.load("launch.json")
     try:
-        found = addresses(nodes, variables.passed(now, own), launch["start_timeout"] + prolog_limit(config))
+        found, kind = look_around(launch, config, nodes, passed)
     finally:
         files.remove(FIRST)
-    files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes))
-    files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed))
+    connect_mpi(kind)
+    if re.search("affinity|cgroup", config.get("TaskPlugin", "")):
+        # a step of one process would get one core
+        os.environ["SLURM_CPU_BIND"] = "none"
+    files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes), False)
+    files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed), False)
     hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]
     launch.update(hosts[0], workers=hosts[1:], own=own)
     for part in launch["launcher"]:
@@ -441,7 +492,6 @@ def prepare(ranks, config):
     files.write_json("job.json", dict(record, earlier=earlier) if earlier else record)
     if before:
         note_requeue(before, placed)
-    return launch
 
 
 def of_this_node():
@@ -452,7 +502,7 @@ def of_this_node():
 
 
 def keep_own():
-    """Writes this node's own variables, unless it is the first one or has no ranks: runs the lines of `activate` in the
+    """Writes this node's own variables if it has ranks: runs the lines of `activate` in the
     environment in which they ran there, with what is this node's."""
     node, place = os.environ["SLURMD_NODENAME"], os.environ["HVDCTL_PLACE"]
     directory = os.path.join(PROGRAMS, "nodes", node)
@@ -507,39 +557,34 @@ def report(ranks, error):
     result.write(files.write, form, ranks, fault)
 
 
-def main():
-    if sys.argv[1:2] == ["address"]:
-        try:
-            if os.environ["SLURMD_NODENAME"] != sys.argv[2]:
-                keep_own()
-        except (OSError, RuntimeError, ValueError) as error:
-            return print("hvdctl-failed %s: %s" % (os.environ["SLURMD_NODENAME"], error))
-        print("hvdctl-address %s %s %s" % ((os.environ["SLURMD_NODENAME"],) + address(sys.argv[2])))
-        return
-    ranks = int(sys.argv[1])
+def begin(ranks):
+    """Begins the job. `ranks`: how many it has, or 0 for all tasks that Slurm has allocated. Returns whether it has not
+    ended already."""
     if has_ended():
         # only Slurm has started it again, and 24.11 may do so each time that it ends
         note_end()
         with contextlib.suppress(OSError, NoCommands):
             find_commands()
             subprocess.run(["scancel", os.environ["SLURM_JOB_ID"]])
-        return
+        return False
     # what is on the way is removed then
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         find_commands()
-        config = configuration()
-        launch = prepare(ranks, config)
+        prepare(ranks)
     except Exception as error:
         report(ranks, error)
         note_end()
         raise
-    if re.search("affinity|cgroup", config.get("TaskPlugin", "")):
-        # a step of one process would get one core
-        os.environ["SLURM_CPU_BIND"] = "none"
-    if launch["launcher"][0] == "srun" and "SLURM_MPI_TYPE" not in os.environ and "SLURM_MPI_TYPE" not in declared():
-        connect_mpi(config, len(hostnames(os.environ["SLURM_JOB_NODELIST"])))
-    os.execvp("sh", command_of("job_supervisor.py"))
+    return True
+
+
+def main():
+    try:
+        keep_own()
+    except (OSError, RuntimeError, ValueError) as error:
+        return print("hvdctl-failed %s: %s" % (os.environ["SLURMD_NODENAME"], error))
+    print("hvdctl-address %s %s %s" % ((os.environ["SLURMD_NODENAME"],) + address(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@ launcher has ended, a rank has failed, or the end is requested (SIGTERM; a secon
 left of the job on every node and records the result. So a job needs neither a terminal nor the operator's machine to
 end.
 
-Under Slurm, signals of people reach the ranks (relay.py), and one that they have asked for comes some time before the
+Under a site's Slurm it is the batch job, with the number of ranks as argument, and allocation.py begins the job there
+before anything else. Signals of people reach the ranks (relay.py), and one that they have asked for comes some time before the
 end of the allocation.
 
 If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine), the end was not requested
@@ -556,7 +557,9 @@ class JobSupervisor:
         self.log.write(b"r", [json.dumps(event).encode()])
 
 
-def main():
+def main(ranks=None):
+    if ranks is not None and not allocation.begin(int(ranks)):
+        return 0
     launch = files.load("launch.json")
     os.environ["HVDCTL_KEEP_ALIVE"] = str(launch["keep_alive"])  # programs/ssh.sh reads it
     processes.raise_open_files()  # a launcher has several for each rank
@@ -576,4 +579,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
