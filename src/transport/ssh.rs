@@ -24,6 +24,7 @@ use crate::transport::local;
 pub use client::Client;
 use config::{configuration, own_known_hosts};
 pub use forward::Forward;
+pub use kept::most_held;
 use kept::{Directory, Kept, check_private};
 use masters::{MasterDirectory, Starting};
 use openssh::Session;

@@ -222,7 +222,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ("stat", "*id_rsa*"),
         ("stat", "*%a*."),
         ("ip", "*"),
-        ("ss", "-Hltnp"),
+        ("ss", "-Hltn"),
     ] {
         machine.break_tool(tool, arguments, "Input/output error");
         let message = machine.fails(FACTS, "");
