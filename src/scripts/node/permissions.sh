@@ -47,8 +47,8 @@ follow() { # WHAT PATH
 find_trusted() {
   login=${HVDCTL_LOGIN:-$(id -u):$(id -g)} mapped=0 numbers=same own=
   # the shell's own user, without another program
-  while read -r key _ number _; do
-    [ "$key" != Uid: ] || own=$number
+  while read -r field _ own_uid _; do
+    [ "$field" != Uid: ] || own=$own_uid
   done 2>/dev/null </proc/self/status
   trusted=" 0 ${own:-$(id -u)} " login=${login%%:*}
   read -r _ mapped _ 2>/dev/null </proc/self/uid_map || :
