@@ -94,6 +94,11 @@ impl ConnectionPool {
         None
     }
 
+    /// Closes the idle connections.
+    pub(super) fn close_idle(&self) {
+        self.pool().clear();
+    }
+
     fn pool(&self) -> MutexGuard<'_, Vec<EngineConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
