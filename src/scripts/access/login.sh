@@ -7,7 +7,7 @@ PATH=$PATH:/usr/sbin:/sbin
 me=
 while read -r field _ own_uid _; do
   [ "$field" != Uid: ] || me=$own_uid
-done 2>/dev/null </proc/self/status
+done 2>/dev/null </proc/self/status || :
 me=${me:-$(id -u)}
 
 # the distribution, for hints: its id, and those that it is like (os-release(5))

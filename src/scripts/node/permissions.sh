@@ -49,7 +49,7 @@ find_trusted() {
   # the shell's own user, without another program
   while read -r field _ own_uid _; do
     [ "$field" != Uid: ] || own=$own_uid
-  done 2>/dev/null </proc/self/status
+  done 2>/dev/null </proc/self/status || :
   trusted=" 0 ${own:-$(id -u)} " login=${login%%:*}
   read -r _ mapped _ 2>/dev/null </proc/self/uid_map || :
   if [ "$mapped" != 0 ]; then
