@@ -2,6 +2,7 @@
 
 use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::Events;
+use crate::transport::ssh::most_held;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{self, StreamExt};
@@ -19,10 +20,11 @@ const OWN_FILES: u64 = 64;
 const FILES_PER_NODE: u64 = 20;
 
 /// Returns how many of `nodes` nodes are worked on at the same time, where so many files may be open: each connected
-/// node has one open.
+/// node has one open, up to [`most_held`].
 fn concurrent_nodes(nodes: usize, open_files: Option<u64>) -> usize {
     let Some(open_files) = open_files else { return MAX_CONCURRENT_NODES };
-    let left = open_files.saturating_sub(OWN_FILES + nodes as u64) / FILES_PER_NODE;
+    let held = most_held(open_files).min(nodes as u64);
+    let left = open_files.saturating_sub(OWN_FILES + held) / FILES_PER_NODE;
     usize::try_from(left).unwrap_or(usize::MAX).clamp(1, MAX_CONCURRENT_NODES)
 }
 
@@ -156,10 +158,12 @@ mod tests {
 
     #[test]
     fn few_open_files_are_for_fewer_nodes_at_a_time() {
-        let limits = [(None, 64), (Some(65_536), 64), (Some(1024), 41), (Some(256), 3), (Some(20), 1)];
+        let limits = [(None, 64), (Some(65_536), 64), (Some(1024), 41), (Some(256), 6), (Some(20), 1)];
         for (open_files, nodes) in limits {
             assert_eq!(concurrent_nodes(128, open_files), nodes, "{open_files:?}");
         }
+        // a thousand connections leave room for the work
+        assert_eq!(concurrent_nodes(1024, Some(1024)), 35);
         let noted = |nodes, open_files| {
             let (events, receiver) = Events::channel();
             note_few_files(nodes, Some(open_files), &events);

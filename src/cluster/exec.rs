@@ -131,6 +131,29 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_cannot_be_started_has_the_code_and_the_words_of_a_shell() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("no-program");
+        std::fs::write(&file, "").unwrap();
+        let file = file.to_str().unwrap();
+        let path = format!("{}:/usr/bin:/bin:/nonexistent/*", dir.path().display());
+        let cases = [("no-program", 127), ("nosuch", 127), (file, 126), ("-x", 127), ("/bin/true", 0), ("true", 0)];
+        for (program, code) in cases {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", EXEC, "sh", program]).env("PATH", &path).stdin(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = shell.spawn().unwrap();
+            let input = child.stdin.take();
+            let output = child.wait_with_output().unwrap();
+            drop(input);
+            let words = String::from_utf8_lossy(&output.stderr);
+            assert!(words.is_empty() == (code == 0) && !words.contains("setsid"), "{program}: {words}");
+            // dash and bash differ where a name in $PATH is no program
+            let codes = if program == "no-program" { vec![126, 127] } else { vec![code] };
+            assert!(codes.contains(&output.status.code().unwrap()), "{program}: {output:?}");
+        }
+    }
+
+    #[test]
     fn a_variable_of_hardened_machines_ends_no_command() {
         let mut shell = Command::new("bash");
         shell.args(["--posix", "-c", EXEC, "sh", "sleep", "2"]).env("TMOUT", "1").stdin(Stdio::piped());

@@ -93,6 +93,11 @@ impl ContainerEngine {
         Ok(runtime)
     }
 
+    /// Closes the connections that no request uses; the next request opens another one.
+    pub fn close_idle(&self) {
+        self.connections.close_idle();
+    }
+
     /// Returns the node's name.
     pub fn node(&self) -> &str {
         self.transport.node()

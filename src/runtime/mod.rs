@@ -79,6 +79,13 @@ impl Runtime {
         }
     }
 
+    /// Closes the connections that no request uses. A command that is done with a node leaves their files to the others.
+    pub fn close_idle(&self) {
+        if let Runtime::Engine(engine) = self {
+            engine.close_idle();
+        }
+    }
+
     /// Returns the container engine, for what only that can do.
     ///
     /// # Errors

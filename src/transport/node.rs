@@ -5,6 +5,7 @@
 
 mod connections;
 mod dialogue;
+mod engine_socket;
 mod prelude;
 mod process;
 mod reach;
@@ -28,6 +29,7 @@ use crate::transport::ssh::{Control, Forward};
 use crate::transport::sudo::SudoPasswords;
 use connections::Connections;
 pub use dialogue::Dialogue;
+pub use engine_socket::{EngineSocket, Listener};
 use prelude::{LoginError, Prelude};
 pub use process::{Collected, Output, Process};
 pub use reach::Reach;

@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 /// the streams, nothing follows the marks. They are assembled on the node, so that a shell that repeats its commands
 /// (`set -x`) and a sudo that repeats what it refuses do not print them. The program starts without the variables of
 /// the login by which shells and tools behave in another way: TMOUT, which hardening guides set, ends each `read` of
-/// bash, SHELLOPTS may make a script fail, CDPATH makes `cd` print.
+/// bash, SHELLOPTS may make a script fail, CDPATH makes `cd` print. bash cannot unset SHELLOPTS and needs env(1) for
+/// that, which takes time at each start.
 pub const BEGIN: &str = include_str!("../scripts/access/begin.sh");
 
 /// The variables that [`BEGIN`] removes.

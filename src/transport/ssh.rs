@@ -24,6 +24,7 @@ use crate::transport::local;
 pub use client::Client;
 use config::{configuration, own_known_hosts};
 pub use forward::Forward;
+pub use kept::most_held;
 use kept::{Directory, Kept, check_private};
 use masters::{MasterDirectory, Starting};
 use openssh::Session;
@@ -491,7 +492,10 @@ impl Control {
 
     /// Returns the directory of this process's sockets, another one if it is gone. It is in the file system of those
     /// that are kept.
-    fn directory(&self) -> io::Result<PathBuf> {
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn directory(&self) -> io::Result<PathBuf> {
         let mut dirs = self.dirs.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = self.keeping.as_ref().map(|keeping| &keeping.directory).filter(|kept| kept.is_ours());
         let parent = kept.map_or(Path::new(TMP), Directory::path);

@@ -43,7 +43,7 @@ const NFS4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nfs4");
 const DOCTOR: &[&str] = &["node/nvidia_smi.sh", "node/doctor.sh"];
 
 /// Places that the scripts know, and the directories of a [`Machine`] that are there instead.
-const PLACES: [(&str, &str); 27] = [
+const PLACES: [(&str, &str); 28] = [
     ("/usr/lib/wsl/lib", "wsl"),
     ("/sys/bus/pci/drivers/nvidia", "pci"),
     ("/proc/driver/nvidia/gpus", "driver"),
@@ -68,6 +68,8 @@ const PLACES: [(&str, &str); 27] = [
     ("/etc/subuid", "etc/subuid"),
     ("/etc/subgid", "etc/subgid"),
     ("/sys/fs/cgroup", "cgroup"),
+    // without it, they ask id(1)
+    ("/proc/self/status", "status"),
     ("/usr/share/containers", "share/containers"),
     ("/etc/systemd/system", "etc/systemd"),
     ("/usr/lib/systemd/system", "lib/systemd"),
@@ -222,7 +224,7 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
         ("stat", "*id_rsa*"),
         ("stat", "*%a*."),
         ("ip", "*"),
-        ("ss", "-Hltnp"),
+        ("ss", "-Hltn"),
     ] {
         machine.break_tool(tool, arguments, "Input/output error");
         let message = machine.fails(FACTS, "");
@@ -233,6 +235,28 @@ fn the_state_of_a_node_is_read_whole_or_not_at_all() {
     let remove = format!("rm -rf {}; exit 1", machine.path("jobs/j1").display());
     machine.stub("dd", &format!("case \"$PWD\" in */j1) {remove} ;; esac; exec /bin/dd \"$@\""));
     assert!(!machine.prints(FACTS, "").contains("open j1"));
+}
+
+/// For the processes, ss reads what every process of the machine has open.
+#[test]
+fn the_processes_of_listeners_are_looked_for_only_where_one_has_the_workers_port() {
+    let machine = Machine::new(&[]);
+    let line = |port: u32, users: &str| format!("LISTEN 0 128 0.0.0.0:{port} 0.0.0.0:* {users}");
+    let stub = |port: u32, with_processes: &str| {
+        let (bare, with) = (line(port, ""), format!("case \"$*\" in '-Hltnp sport = :12345') {with_processes} ;;"));
+        machine.stub("ss", &format!("{with} -Hltn) echo '{bare}' ;; *) exit 1 ;; esac"));
+    };
+    stub(22, "echo 'not now' >&2; exit 1");
+    let facts = machine.prints(FACTS, "");
+    assert!(facts.contains("ports 22 \n") && !facts.contains("listener "), "{facts}");
+    let users = format!("users:((\"sshd\",pid={},fd=3))", std::process::id());
+    stub(12345, &format!("echo '{}'", line(12345, &users)));
+    let facts = Facts::parse(&machine.prints(FACTS, ""));
+    assert!(facts.network.ports.contains(&12345), "{:?}", facts.network);
+    let pids: Vec<_> = facts.network.listeners.iter().map(|listener| listener.pid).collect();
+    assert_eq!(pids, [Some(std::process::id())]);
+    stub(12345, "echo 'ss: Input/output error' >&2; exit 1");
+    assert!(machine.fails(FACTS, "").contains("ss: Input/output error"));
 }
 
 /// bash before 5.1 puts a here-document into a file of $TMPDIR.

@@ -72,6 +72,9 @@ pub async fn run(options: &cli::Status, context: &Context) -> Result<Outcome, Er
     let Context { target, events, .. } = context;
     let observe = async |member: Member| {
         let (facts, runtime) = observe_parts(target.cluster(), &member, events).await;
+        if let Ok(runtime) = &runtime {
+            runtime.engine.close_idle();
+        }
         Ok(entry(&target.inventory, member, facts?, events.report(runtime)))
     };
     let NodeResults { ok: nodes, failed } = context.connect().await?.then(events, observe).await;

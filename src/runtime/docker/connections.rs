@@ -1,6 +1,7 @@
-//! Connections to a node's engine: each is a `docker system dial-stdio` there, or that of Podman.
+//! Connections to a node's engine: sshd opens its socket, or each is a `docker system dial-stdio` there, or that of
+//! Podman.
 
-use crate::transport::node::{RunAs, Transport};
+use crate::transport::node::{EngineSocket, RunAs, Transport};
 use bollard::BollardRequest;
 use bollard::errors::Error as DockerError;
 use hyper::body::{Body, Bytes};
@@ -10,6 +11,7 @@ use hyper::upgrade::Upgraded;
 use hyper::{Method, Request, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -31,11 +33,16 @@ const LONGEST_ANSWER: usize = 64 << 20;
 /// connection's task has seen the end of the last answer, and another connection would start two programs on the node.
 const REUSE_LIMIT: Duration = Duration::from_millis(5);
 
+/// Time limit for an engine's first answer over its socket; without one, a program on the node is tried.
+const SOCKET_LIMIT: Duration = Duration::from_secs(10);
+
 /// Opens bollard's connections and reuses idle ones.
 #[derive(Clone)]
 pub(super) struct ConnectionPool {
     transport: Arc<Transport>,
     idle: Arc<Mutex<Vec<EngineConnection>>>,
+    /// Set if the engine did not answer over its socket.
+    needs_program: Arc<AtomicBool>,
 }
 
 /// A connection of the pool.
@@ -47,7 +54,7 @@ struct EngineConnection {
 
 impl ConnectionPool {
     pub(super) fn new(transport: &Arc<Transport>) -> ConnectionPool {
-        ConnectionPool { transport: Arc::clone(transport), idle: Arc::default() }
+        ConnectionPool { transport: Arc::clone(transport), idle: Arc::default(), needs_program: Arc::default() }
     }
 
     pub(super) async fn request(
@@ -87,12 +94,24 @@ impl ConnectionPool {
         None
     }
 
+    /// Closes the idle connections.
+    pub(super) fn close_idle(&self) {
+        self.pool().clear();
+    }
+
     fn pool(&self) -> MutexGuard<'_, Vec<EngineConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a connection. `is_upgraded`: a request makes it a stream of bytes.
     async fn connect(&self, is_upgraded: bool) -> Result<EngineConnection, DockerError> {
+        // a stream of bytes lasts, so that the start of a program matters less
+        if !is_upgraded && !self.needs_program.load(Ordering::Relaxed) {
+            match self.over_socket().await {
+                Some(connection) => return Ok(connection),
+                None => self.needs_program.store(true, Ordering::Relaxed),
+            }
+        }
         let mut process = self.transport.start(RunAs::Engine, &["system", "dial-stdio"]).await?;
         let stderr = process.collect_stderr();
         let stdout = std::mem::replace(&mut process.stdout, Box::pin(tokio::io::empty()));
@@ -110,6 +129,16 @@ impl ConnectionPool {
         Ok(EngineConnection { sender, stderr })
     }
 
+    /// Opens a connection without a program on the node. Returns `None` where the engine does not answer: the login may
+    /// not open its socket, sshd forwards none (`AllowStreamLocalForwarding`, sshd_config(5)), or the connection is lost.
+    /// The program then finds out why.
+    async fn over_socket(&self) -> Option<EngineConnection> {
+        let (socket, listener) = self.transport.dial_engine().await?;
+        let opened = timeout(SOCKET_LIMIT, answering(socket)).await;
+        listener.close().await;
+        opened.ok()?.ok()
+    }
+
     /// Makes a request that bollard has no call for, and returns the body of the answer.
     pub(super) async fn send(&self, method: Method, path: String, body: String) -> Result<Bytes, DockerError> {
         let request = Request::builder()
@@ -119,16 +148,7 @@ impl ConnectionPool {
             .body(bollard::body_full(body.into()))?;
         let response = self.clone().request(request).await?;
         let status = response.status();
-        let mut body = response.into_body();
-        let mut answer = Vec::new();
-        while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-            if let Ok(data) = frame?.into_data() {
-                answer.extend_from_slice(&data);
-                if answer.len() > LONGEST_ANSWER {
-                    return Err(std::io::Error::other("the engine's answer has no end").into());
-                }
-            }
-        }
+        let answer = whole(response.into_body()).await?;
         if status.is_success() {
             return Ok(answer.into());
         }
@@ -152,6 +172,32 @@ impl ConnectionPool {
         }
         Ok(TokioIo::new(hyper::upgrade::on(response).await?))
     }
+}
+
+/// Returns a connection over which the engine has answered.
+async fn answering(socket: EngineSocket) -> Result<EngineConnection, DockerError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
+    let stderr = tokio::spawn(async move {
+        let _ = connection.await;
+        String::new()
+    });
+    let ping = Request::get("/_ping").header(header::HOST, "docker").body(bollard::body_full(Bytes::new()))?;
+    whole(sender.send_request(ping).await?.into_body()).await?;
+    Ok(EngineConnection { sender, stderr })
+}
+
+/// Returns all of an answer.
+async fn whole(mut body: hyper::body::Incoming) -> Result<Vec<u8>, DockerError> {
+    let mut answer = Vec::new();
+    while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        if let Ok(data) = frame?.into_data() {
+            answer.extend_from_slice(&data);
+            if answer.len() > LONGEST_ANSWER {
+                return Err(std::io::Error::other("the engine's answer has no end").into());
+            }
+        }
+    }
+    Ok(answer)
 }
 
 /// The answer of an engine that reports an error.

@@ -57,10 +57,9 @@ passed=$({
 } | tr '\0' .)
 [ "$passed" = /././. ] || each find_unfit
 
-uid=$(id -u)
 say user "$(id -un)"
 say shell "${SHELL:-}"
-if [ "$uid" = 0 ]; then
+if [ "$me" = 0 ]; then
   say sudo root
 elif ! command -v sudo >/dev/null 2>&1; then
   say sudo no sudo is not installed

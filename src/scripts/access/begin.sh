@@ -1,1 +1,1 @@
-printf '\nhvdctl-%s\n' begins-stderr >&2; printf '\nhvdctl-%s\n' begins; exec env -u TMOUT -u SHELLOPTS -u BASHOPTS -u BASH_ENV -u ENV -u CDPATH -u GREP_OPTIONS -u TAR_OPTIONS -u POSIXLY_CORRECT "$@"
+printf '\nhvdctl-%s\n' begins-stderr >&2; printf '\nhvdctl-%s\n' begins; [ -n "${BASH_VERSION-}" ] || { unset TMOUT SHELLOPTS BASHOPTS BASH_ENV ENV CDPATH GREP_OPTIONS TAR_OPTIONS POSIXLY_CORRECT; exec "$@"; }; exec env -u TMOUT -u SHELLOPTS -u BASHOPTS -u BASH_ENV -u ENV -u CDPATH -u GREP_OPTIONS -u TAR_OPTIONS -u POSIXLY_CORRECT "$@"

@@ -3,6 +3,12 @@
 say() { printf '%s\n' "$*"; }
 # the PATH of a login may lack the directories of `ip` and `dockerd`
 PATH=$PATH:/usr/sbin:/sbin
+# the shell's own user, without another program, each of which takes as long as all that the shell does by itself
+me=
+while read -r field _ own_uid _; do
+  [ "$field" != Uid: ] || me=$own_uid
+done 2>/dev/null </proc/self/status || :
+me=${me:-$(id -u)}
 
 # the distribution, for hints: its id, and those that it is like (os-release(5))
 (
@@ -85,7 +91,7 @@ else
   # a shell script or a link of the package podman-docker
   case $(readlink -f "$docker") in
   */podman) is_podman=yes ;;
-  *) is_podman=$(head -c 512 "$docker" | tr -d '\0' | grep 'exec .*podman') ;;
+  *) is_podman=$(head -c 512 "$docker" | LC_ALL=C grep -a 'exec .*podman') ;;
   esac
   [ -z "$is_podman" ] || say docker-command podman
   find_named
@@ -94,7 +100,7 @@ else
   [ -n "$is_podman" ] || has_docker=$dockerd$system$by
 fi
 # where an engine without root listens (docs.docker.com, "Rootless mode")
-rootless=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}/docker.sock
+rootless=${XDG_RUNTIME_DIR:-/run/user/$me}/docker.sock
 if [ "$(access "$rootless")" = open ]; then
   say rootless "unix://$rootless"
   # shellcheck disable=SC2034 # node/probe.sh reads it
@@ -104,7 +110,7 @@ fi
 # tests whether a file gives the login subordinate ids, by its name or number (subuid(5)), or a directory service does (getsubids(1))
 has_ids() { # FILE OPTION
   # shellcheck disable=SC2086 # the option may be none
-  LOGIN=$(id -un) ID=$(id -u) awk -F: '
+  LOGIN=$(id -un) ID=$me awk -F: '
     ($1 == ENVIRON["LOGIN"] || $1 == ENVIRON["ID"]) && $3 > 0 { found = 1 }
     END { exit !found }' "$1" 2>/dev/null ||
     getsubids $2 "$(id -un)" 2>/dev/null | grep -q .
@@ -132,7 +138,7 @@ report_own_podman() {
   fi
   [ -n "$service" ] || service=$(printf '%s\n' "$listeners" | sed -n 's/.*,pid=\([0-9]*\),.*/\1/p' | head -n 1)
   for slice in /sys/fs/cgroup/user.slice /sys/fs/cgroup/systemd/user.slice; do
-    [ -n "$service" ] || read -r service 2>/dev/null <"$slice/user-$(id -u).slice/user@$(id -u).service/init.scope/cgroup.procs"
+    [ -n "$service" ] || read -r service 2>/dev/null <"$slice/user-$me.slice/user@$me.service/init.scope/cgroup.procs"
   done
   [ -z "$service" ] || awk 'NR > 1 {
     name = substr($0, 1, 25)
@@ -147,18 +153,18 @@ report_own_podman() {
 # the login's own (podman-system-service(1))
 podman=$(command -v podman 2>/dev/null)
 podman_socket=/run/podman/podman.sock
-runtime=${XDG_RUNTIME_DIR:-/run/user/$(id -u)}
+runtime=${XDG_RUNTIME_DIR:-/run/user/$me}
 rootless_podman=$runtime/podman/podman.sock
 if [ -n "$podman" ]; then
   say podman-command yes
-  if [ "$(id -u)" = 0 ]; then
+  if [ "$me" = 0 ]; then
     [ ! -S "$podman_socket" ] || say podman open
   elif [ -S "$podman_socket" ] || { [ -d "${podman_socket%/*}" ] && [ ! -x "${podman_socket%/*}" ]; }; then
     say podman closed
   fi
   # in a directory of another user, it may be any user's
-  own=$(find "$runtime" "$runtime/podman" "$rootless_podman" -prune -user "$(id -u)" 2>/dev/null | grep -c .)
-  if [ "$(id -u)" != 0 ] && [ "$own" = 3 ] && [ "$(access "$rootless_podman")" = open ]; then
+  own=$(find "$runtime" "$runtime/podman" "$rootless_podman" -prune -user "$me" 2>/dev/null | grep -c .)
+  if [ "$me" != 0 ] && [ "$own" = 3 ] && [ "$(access "$rootless_podman")" = open ]; then
     say podman-rootless "unix://$rootless_podman"
     report_own_podman
   fi

@@ -1,1 +1,1 @@
-LC_ALL=C; export LC_ALL; a=${SSH_CONNECTION:-}; a=${a% *}; a=${a##* }; HVDCTL_LOGIN=$(id -u):$(id -g); export HVDCTL_LOGIN
+LC_ALL=C; export LC_ALL; a=${SSH_CONNECTION:-}; a=${a% *}; a=${a##* }; u=; g=; while read -r k _ v _; do case $k in Uid:) u=$v ;; Gid:) g=$v ;; esac; done 2>/dev/null </proc/self/status || :; HVDCTL_LOGIN=${u:-$(id -u)}:${g:-$(id -g)}; export HVDCTL_LOGIN

@@ -65,15 +65,21 @@ container_of() { # PID
 }
 # the address of the own name, where no container has another one
 [ -z "$run_dir" ] || say own-address "$(timeout 5 getent ahostsv4 "$hostname" | { read -r address _ && echo "$address"; })"
-# ports in use, PORT…, and the programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
-sockets=$(ss -Hltnp) || exit
+# ports in use: PORT…
+sockets=$(ss -Hltn) || exit
 ports=' '
+report_port() { # STATE RECEIVED SENT ADDRESS PEER
+  [ $# -ge 5 ] || return 0
+  case $ports in *" ${4##*:} "*) ;; *) ports="$ports${4##*:} " ;; esac
+}
+each_line report_port "$sockets"
+say ports "${ports# }"
+# the programs that listen on the workers' port: ADDRESS PID USER CONTAINER PROGRAM
 report_socket() { # STATE RECEIVED SENT ADDRESS PEER USER…
   [ $# -ge 5 ] || return 0
   local=$4
   shift 5
   users=$*
-  case $ports in *" ${local##*:} "*) ;; *) ports="$ports${local##*:} " ;; esac
   [ "${local##*:}" = "$port" ] || return 0
   pid=- user=- container=- program=-
   case $users in
@@ -90,8 +96,13 @@ report_socket() { # STATE RECEIVED SENT ADDRESS PEER USER…
   # /dev/shm of a worker: BYTES-OF-A-BLOCK BLOCKS FREE-BLOCKS
   [ -n "$run_dir" ] || [ "${container:--}" = - ] || say shm "$(stat -f -c '%S %b %a' "/proc/$pid/root/dev/shm" 2>/dev/null)"
 }
-each_line report_socket "$sockets"
-say ports "${ports# }"
+case $ports in
+*" $port "*)
+  # for the processes, ss reads what every process of the machine has open, which takes longer than all else here
+  sockets=$(ss -Hltnp "sport = :$port") || exit
+  each_line report_socket "$sockets"
+  ;;
+esac
 
 # devices and directories that containers of a rootless engine cannot open, because they have no groups of the login: WHAT PATH
 report_denied() { # WHAT BITS PATH…

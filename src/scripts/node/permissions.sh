@@ -45,8 +45,12 @@ follow() { # WHAT PATH
 # sets `trusted`, the users who are root or may become it. In a user namespace all that is not mapped, such as the node's root, has the
 # overflow number; in that of a rootless engine, which is the login's, other numbers mean other users
 find_trusted() {
-  login=${HVDCTL_LOGIN:-$(id -u):$(id -g)} mapped=0 numbers=same
-  trusted=" 0 $(id -u) " login=${login%%:*}
+  login=${HVDCTL_LOGIN:-$(id -u):$(id -g)} mapped=0 numbers=same own=
+  # the shell's own user, without another program
+  while read -r field _ own_uid _; do
+    [ "$field" != Uid: ] || own=$own_uid
+  done 2>/dev/null </proc/self/status || :
+  trusted=" 0 ${own:-$(id -u)} " login=${login%%:*}
   read -r _ mapped _ 2>/dev/null </proc/self/uid_map || :
   if [ "$mapped" != 0 ]; then
     trusted="$trusted$(cat /proc/sys/kernel/overflowuid) "

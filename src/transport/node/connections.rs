@@ -3,9 +3,11 @@
 
 use crate::error::NodeError;
 use crate::inventory::Node;
+use crate::transport::node::engine_socket::{EngineSocket, Listener};
 use crate::transport::ssh::{Connection, Control, Forward, causes};
 use openssh::{Child, Session, Stdio};
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -189,6 +191,16 @@ impl Connections {
         }
         drop(sessions);
         Ok((child, slot))
+    }
+
+    /// Connects to a socket of the node over the first connection.
+    ///
+    /// # Errors
+    /// When the ssh master or its directory is gone.
+    pub(super) async fn dial(self: &Arc<Self>, socket: &Path) -> io::Result<(EngineSocket, Listener)> {
+        let first = self.first().ok_or(io::ErrorKind::NotConnected)?;
+        let directory = self.control.directory()?;
+        EngineSocket::open(Arc::clone(&first.connection.session), &directory, socket, Arc::clone(self)).await
     }
 
     /// Lets a port of the node lead to a port of this machine.

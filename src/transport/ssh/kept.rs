@@ -7,13 +7,16 @@
 
 use openssh::Session;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Timespec, Timestamps, UTIME_OMIT, flock, utimensat};
+use rustix::process::{Resource, getrlimit};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// The longest name of the directory: the path of a socket may have 104 bytes (108 on Linux), and ssh first makes a
@@ -42,6 +45,14 @@ const SLEPT_TOLERANCE: f64 = 2.0;
 #[derive(Debug, Clone)]
 pub(super) struct Directory {
     path: PathBuf,
+    /// Admits the connections that are held, each of which takes an open file.
+    holds: Arc<Semaphore>,
+}
+
+/// Returns how many kept connections a process may hold that may have so many open files. The rest of the files is for
+/// the work on nodes. A connection that is not held is opened again if its master has ended for want of use.
+pub fn most_held(open_files: u64) -> u64 {
+    open_files / 4
 }
 
 /// The identity of a socket, whose path may lead to another one later.
@@ -108,7 +119,11 @@ impl Directory {
             _ => {}
         }
         check_private(path).map_err(refused)?;
-        Ok(Directory { path: path.to_owned() })
+        let open_files = getrlimit(Resource::Nofile).current;
+        let most =
+            open_files.and_then(|files| usize::try_from(most_held(files)).ok()).unwrap_or(Semaphore::MAX_PERMITS);
+        let holds = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        Ok(Directory { path: path.to_owned(), holds })
     }
 
     /// Returns whether it is still the user's alone: another user may have made one of this name after a cleanup.
@@ -177,7 +192,7 @@ impl Directory {
         match in_use {
             Some(in_use) => {
                 touch(&socket);
-                Some(Kept { directory: self.clone(), key: key.to_owned(), identity, _in_use: in_use })
+                Some(self.kept(key, identity, in_use))
             }
             None => {
                 self.remove(key, identity).await;
@@ -190,7 +205,12 @@ impl Directory {
     pub(super) async fn keep(&self, key: &str, made: &Path, idle: Duration) -> Option<Kept> {
         let (identity, in_use) = (Identity::of(made)?, hold(made).await?);
         self.link(key, made, idle).ok()?;
-        Some(Kept { directory: self.clone(), key: key.to_owned(), identity, _in_use: in_use })
+        Some(self.kept(key, identity, in_use))
+    }
+
+    fn kept(&self, key: &str, identity: Identity, in_use: UnixStream) -> Kept {
+        let hold = Arc::clone(&self.holds).try_acquire_owned().ok().map(|permit| (in_use, permit));
+        Kept { directory: self.clone(), key: key.to_owned(), identity, hold }
     }
 
     fn link(&self, key: &str, made: &Path, idle: Duration) -> io::Result<()> {
@@ -286,14 +306,15 @@ impl Directory {
     }
 }
 
-/// A kept connection. While it exists, the master does not end for want of use.
+/// A kept connection. While it is held, the master does not end for want of use.
 #[derive(Debug)]
 pub(super) struct Kept {
     directory: Directory,
     key: String,
     identity: Identity,
-    /// A connection to the control socket, over which nothing is sent.
-    _in_use: UnixStream,
+    /// A connection to the control socket, over which nothing is sent; `None` where as many as possible are held.
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is only dropped"))]
+    hold: Option<(UnixStream, OwnedSemaphorePermit)>,
 }
 
 impl Kept {

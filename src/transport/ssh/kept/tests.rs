@@ -217,3 +217,15 @@ async fn all_connections_to_a_host_are_closed() {
     assert_eq!(names(&directory), [other.clone(), format!("{other}.state")]);
     assert_eq!(directory.close("01234567").await, 0);
 }
+
+/// With a thousand nodes and as many open files, commands would have none left for their work.
+#[tokio::test]
+async fn no_more_connections_are_held_than_open_files_allow() {
+    let (_dir, mut directory) = directory();
+    directory.holds = Arc::new(Semaphore::new(1));
+    let first = kept(&directory).await;
+    let (second, third) = (directory.resume(KEY).await.unwrap(), directory.resume(KEY).await.unwrap());
+    assert_eq!([&first, &second, &third].map(|kept| kept.hold.is_some()), [true, false, false]);
+    drop((first, second));
+    assert!(directory.resume(KEY).await.unwrap().hold.is_some(), "one has become free");
+}
