@@ -40,12 +40,12 @@ pub const FILES: &[JobFile] = &[
         "the ranks' environment from the inventory, `-e` and `--env-file`; removed when the job has ended",
     ),
     file(
-        &["env."],
+        &["env.ROLE.json"],
         0o600,
         HVDCTL,
         RANKS,
-        "for a job with roles, with `.json` after the number of each: the environment of its ranks, as `env.json`; removed \
-         when the job has ended",
+        "for a job with roles, by their numbers: the environment of the ranks of a role, as `env.json`; removed when the \
+         job has ended",
     ),
     file(
         &["roles.json"],

@@ -2,7 +2,6 @@
 answer for long, and the output of the rank does not wait for that."""
 import os
 import re
-import signal
 import socket
 import threading
 import time
@@ -54,8 +53,6 @@ class Check:
         self.is_ready = self.is_ready or self.text in line
 
     def repeat(self):
-        # signals are for the thread that handles them
-        signal.pthread_sigmask(signal.SIG_BLOCK, set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP})
         while not self.is_ready:
             self.is_ready = self.holds()
             time.sleep(EVERY)
