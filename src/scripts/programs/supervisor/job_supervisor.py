@@ -13,6 +13,8 @@ A failed job is restarted if that was requested, on the nodes that answer; attem
 elastic job is restarted whenever a node leaves or joins (membership.py), unless its launcher keeps the ranks that are
 left (in_place.py); members.json has its nodes and those changes. joining.json has nodes that `hvdctl up` adds to it.
 
+A job with roles has a launcher for each of them (launchers.py).
+
 job_state.py decides what is done about the job; this file observes it and acts, attempt.py has one start of its
 launcher. launch.json in its directory describes what to start and how (launch/description.rs). This program knows no
 launcher by name."""

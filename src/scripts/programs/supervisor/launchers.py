@@ -138,7 +138,7 @@ class Launchers:
         for file in files:
             waits.register(file, select.POLLIN)
         # one whose output is closed may still run
-        is_silent = any(not one.selector.get_map() for one in open_ones)
+        is_silent = any(one.code is None and not one.selector.get_map() for one in open_ones)
         waits.poll(1000 * (min(seconds, 0.05) if is_silent else seconds))
         for one in open_ones:
             one.listen(0)
@@ -178,10 +178,10 @@ class Launchers:
             outcome["served"] = self.served
 
     def end(self):
-        # the ranks of all are gone
+        # the ranks of all are gone; a node that does not answer may keep the end of a role waiting
         for one in self.started.values():
             if one.thread:
-                one.thread.join()
+                one.thread.join(workers.PROGRAM_LIMIT)
         workers.for_each([one.launcher for one in self.started.values()], lambda launcher: launcher.end())
 
     def close(self):
