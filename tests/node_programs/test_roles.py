@@ -28,7 +28,6 @@ with open(os.path.join(JOB, "hvdctl-python"), "w") as program:
             program.write(part.read())
 sys.path.insert(0, JOB)
 import addresses  # noqa: E402
-import files  # noqa: E402
 import frames  # noqa: E402
 import job_state  # noqa: E402
 import launchers  # noqa: E402
@@ -97,7 +96,8 @@ class States(unittest.TestCase):
         one.observe(0, seen(), seen(), seen())
         one.observe(1, seen(), RUNS, STARTS)
         self.assertEqual(one.observe(2, seen(), seen(failed=7), STARTS), [(roles.END, 1, True)])
-        self.assertEqual(one.observe(3, seen(), seen(ended=True), RUNS), [(roles.START, 1, 1), (roles.NOTE_READY, 2, 3)])
+        self.assertEqual(one.observe(3, seen(), seen(ended=True), RUNS),
+                         [(roles.START, 1, 1), (roles.NOTE_READY, 2, 3)])
         self.assertEqual(one.observe(4, seen(), STARTS, RUNS), [])
         self.assertEqual(one.observe(5, seen(), RUNS, RUNS), [(roles.NOTE_READY, 1, 2), (roles.START, 0, 0)])
 
@@ -263,7 +263,8 @@ class Files(unittest.TestCase):
         # the numbers in the job are not those in the role
         trainer = {"name": "trainer", "ranks": 2, "first": 3, "before": 1, "offset": 0, "rank": ["RANK"],
                    "local_rank": ["LOCAL_RANK"], "ports": [], "ready": None, "job": dict(of_job, command=["x"])}
-        generator = dict(trainer, name="gen-er", ranks=2, first=5, before=1, offset=2, ports=["http", "peer"], job=of_job)
+        generator = dict(trainer, name="gen-er", ranks=2, first=5, before=1, offset=2, ports=["http", "peer"],
+                         job=of_job)
         table = addresses.table([TRAINER, GENERATOR], {"a": [1, 2], "b": [3, 4, 5, 6]})
         shares = [{"node": "a", "first": 0, "ranks": 3, "roles": [2, 1]}, {"node": "b", "first": 3, "ranks": 4,
                                                                           "roles": [2, 2]}]
@@ -302,7 +303,8 @@ class Files(unittest.TestCase):
         self.assertEqual(one.command(), ["serve", "--at", "4", "6$PORT_HTTPS", b"\xff"])
         hosts = "10.0.0.1,10.0.0.2"
         self.assertEqual(one.variables(), {
-            "HVDCTL_ROLE": "gen-er", "HVDCTL_ROLES": os.path.join(JOB, "roles.json"), "PORT_HTTP": "4", "PORT_PEER": "6",
+            "HVDCTL_ROLE": "gen-er", "HVDCTL_ROLES": os.path.join(JOB, "roles.json"),
+            "PORT_HTTP": "4", "PORT_PEER": "6",
             "HVDCTL_ROLE_TRAINER_HOSTS": hosts, "HVDCTL_ROLE_GEN_ER_HOSTS": hosts,
             "HVDCTL_ROLE_GEN_ER_HTTP": "10.0.0.1:1,10.0.0.2:3,10.0.0.2:4",
             "HVDCTL_ROLE_GEN_ER_PEER": "10.0.0.1:2,10.0.0.2:5,10.0.0.2:6"})

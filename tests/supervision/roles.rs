@@ -132,14 +132,17 @@ s.bind(('', int(os.environ['PORT_HTTP']))); s.listen(9); time.sleep(600)";
             RoleSpec { ready: line, ..generator(&format!("{LATE}; echo \"[$RANK] now serving!\" >&2; sleep 600")) }
         }
         When::LineAtItsEnd => RoleSpec { ready: line, ..generator(&format!("{LATE}; echo now serving")) },
-        // of two ranks the other one is there by then
+        // of two ranks one writes it
         When::File => RoleSpec {
             ready: file,
             ..generator(&format!("{LATE}; [ $RANK = 0 ] || {{ sleep 0.3; touch is.ready; }}; sleep 600"))
         },
-        When::FileAtItsEnd => {
-            RoleSpec { ready: file, ..generator(&format!("{LATE}; [ $RANK = 0 ] || {{ sleep 0.3; touch is.ready; }}")) }
-        }
+        When::FileAtItsEnd => RoleSpec {
+            ready: file,
+            ..generator(&format!(
+                "{LATE}; [ $RANK = 0 ] || {{ sleep 0.3; touch is.ready; }}; until [ -e is.ready ]; do sleep 0.1; done"
+            ))
+        },
     }
 }
 

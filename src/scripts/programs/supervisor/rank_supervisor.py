@@ -14,7 +14,6 @@ import ctypes
 import errno
 import json
 import os
-import re
 import resource
 import select
 import selectors
