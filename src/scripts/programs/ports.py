@@ -1,5 +1,5 @@
 """Ports of this node, and where the ranks of all roles are: `roles.json`, which the job supervisor writes on every node
-before an attempt (addresses.py)."""
+before an attempt (addresses.py), and ranks read (rank_role.py)."""
 import contextlib
 import json
 import random
@@ -10,9 +10,6 @@ import files
 
 PORTS = range(20000, 32000)  # below those that systems give out (ip_local_port_range)
 ROLES = "roles.json"
-ROLE = {"ranks": files.is_count, "hosts": [files.is_text],
-        "ports": lambda ports: isinstance(ports, dict) and all(files.fits(one, [files.is_text])
-                                                               for one in ports.values())}
 
 
 def is_free(port, count=1):
@@ -64,9 +61,3 @@ def serve(count, taken):
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def read():
-    """Returns the roles by their names."""
-    found = files.read_json(ROLES, lambda roles: isinstance(roles, dict))
-    return {name: role for name, role in found.items() if files.fits(role, ROLE)}

@@ -33,7 +33,6 @@ sys.dont_write_bytecode = True  # the job's directory keeps only what was put th
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
 import files  # noqa: E402
 import outside  # noqa: E402
-import ports  # noqa: E402
 import shared_memory  # noqa: E402
 from here import HERE, JOB  # noqa: E402
 from processes import command, environment, is_killed, name, send, signals  # noqa: E402
@@ -317,6 +316,7 @@ def main():
         print(started(role=role_of(sys.argv)), flush=True)
         return 0
     if sys.argv[1] == "ports":
+        import ports  # takes a while, and ranks start and end without it
         return ports.serve(int(sys.argv[2]), set(map(int, sys.argv[3:])))
     grace, role = int(sys.argv[1]), role_of(sys.argv)
     ranks(grace, "failed" in sys.argv[2:], role)

@@ -57,4 +57,6 @@ class HangReports:
                 if rank < 1 << 31]
 
     def report(self, rank, seconds, tensors):
-        self.log.state(b"h", b"%d %s %s" % (self.in_job(int(rank)), seconds, tensors))
+        # a longer number is none of a rank
+        number = b"%d" % self.in_job(int(rank)) if len(rank) < 10 else rank
+        self.log.state(b"h", b"%s %s %s" % (number, seconds, tensors))

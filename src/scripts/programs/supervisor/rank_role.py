@@ -6,9 +6,12 @@ import os
 import re
 
 import files
-import ports
 from here import HERE
 
+ROLES = "roles.json"
+ROLE = {"ranks": files.is_count, "hosts": [files.is_text],
+        "ports": lambda ports: isinstance(ports, dict) and all(files.fits(one, [files.is_text])
+                                                               for one in ports.values())}
 VARIABLE = "HVDCTL_ROLE"
 HOSTS = "HOSTS"  # ends the name of the variable with the addresses of a role's nodes
 PORT = re.compile(r"\$(?:\{PORT_([A-Z0-9_]+)\}|PORT_([A-Z0-9_]+))")
@@ -24,6 +27,12 @@ def described(arguments):
     """What launcher.json says about the launcher of a rank, by the arguments of its supervisor."""
     found = files.load("launcher.json")
     return found["roles"][int(arguments[0])] if arguments else found
+
+
+def read():
+    """Where the ranks of all roles are, by the names of these."""
+    found = files.read_json(ROLES, lambda roles: isinstance(roles, dict))
+    return {name: role for name, role in found.items() if files.fits(role, ROLE)}
 
 
 def upper(name):
@@ -47,7 +56,7 @@ class Role:
         self.in_role = self.rank
         on_node = self.in_role - self.launcher["before"]
         self.rank, self.index = self.launcher["first"] + on_node, self.launcher["offset"] + on_node
-        self.all = ports.read()
+        self.all = read()
         own = self.all[self.name]
         self.address = own["hosts"][self.in_role]
         self.ports = {name: int(own["ports"][name][self.in_role].rpartition(":")[2]) for name in self.launcher["ports"]}
@@ -78,7 +87,7 @@ class Role:
         """The variables by which it finds the ranks of all roles; empty without roles."""
         if self.name is None:
             return {}
-        found = {VARIABLE: self.name, VARIABLE + "S": os.path.join(HERE, ports.ROLES)}
+        found = {VARIABLE: self.name, VARIABLE + "S": os.path.join(HERE, ROLES)}
         for name, role in self.all.items():
             lists = dict({HOSTS: list(dict.fromkeys(role["hosts"]))},
                          **{upper(port): addresses for port, addresses in role["ports"].items()})

@@ -1,8 +1,8 @@
 """When a rank of a role is ready for those of other roles (model/role.rs). An address is asked by a thread: it may not
-answer for long, and the output of the rank does not wait for that."""
+answer for long, and the output of the rank does not wait for that. Modules that take a while are imported by those few
+ranks that need them."""
 import os
 import re
-import socket
 import threading
 import time
 
@@ -14,6 +14,7 @@ LOCAL = "127.0.0.1"
 
 def accepts(address, port):
     """Returns whether something accepts connections there."""
+    import socket
     try:
         socket.create_connection((address, port), ANSWER).close()
         return True
@@ -23,7 +24,7 @@ def accepts(address, port):
 
 def answers(address, port, path):
     """Returns whether an HTTP server answers with a status below 400. Knows no proxies."""
-    import http.client  # takes a while, and few ranks need it
+    import http.client
     connection = http.client.HTTPConnection(address, port, timeout=ANSWER)
     try:
         connection.request("GET", path)
