@@ -373,9 +373,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 class Ready(unittest.TestCase):
     def check(self, condition, ports=None, address="127.0.0.1", report=lambda: True):
-        of = mock.Mock(ports=ports or {}, address=address)
+        of = mock.Mock(ports=ports or {}, address=address, job={"cwd": JOB})
         of.fill_in = lambda text: rank_role.Role.fill_in(of, text)
-        return ready.Check(condition, of, JOB, report)
+        return ready.Check(condition, of, report)
 
     def test_an_http_server_is_ready_below_400_whatever_proxies_the_environment_has(self):
         with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:

@@ -363,7 +363,7 @@ class Supervisor:
         self.stacks = self.reports = None
         every = job.get("sample")  # records of earlier builds do not have it
         self.samples = samples.Samples(log, every, job["interface"], role.index, self.children.start) if every else None
-        self.ready = ready.Check(launcher.get("ready"), role, job["cwd"], self.report_ready)
+        self.ready = ready.Check(launcher.get("ready"), role, self.report_ready)
 
     def run(self):
         set_limits(self.job["ulimits"])

@@ -39,9 +39,9 @@ class Check:
     """A check whether a rank is ready. `condition`: as launcher.json has it; `role`: the rank's (rank_role.py);
     `report`: reports that it is, and returns whether that was possible."""
 
-    def __init__(self, condition, role, cwd, report):
+    def __init__(self, condition, role, report):
         self.kind = condition["kind"] if condition else None
-        self.condition, self.role, self.cwd, self.report = condition, role, cwd, report
+        self.condition, self.role, self.report = condition, role, report
         self.is_ready, self.is_reported = self.kind is None, False
         self.text = condition["text"].encode() if self.kind == "line" else None
 
@@ -60,7 +60,7 @@ class Check:
 
     def holds(self):
         if self.kind == "file":
-            return os.path.exists(os.path.join(self.cwd, self.condition["path"]))
+            return os.path.exists(os.path.join(self.role.job["cwd"], self.condition["path"]))
         port, path = self.role.ports.get(self.condition.get("name")), None
         if self.kind == "http":
             found = URL.match(self.role.fill_in(self.condition["url"]))
