@@ -18,6 +18,7 @@ const ALLOCATION_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_
 const ENDINGS_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_endings.py");
 const STACK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_stacks.py");
 const QUEUE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_queue.py");
+const ROLE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_roles.py");
 const EXAMPLE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_examples.py");
 /// Ranks that are processes, for the oldest and the newest interpreter.
 const RANK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_collectives.py");
@@ -58,7 +59,8 @@ const EACH_FAULT: &str = "import faults, inspect, json
 for name, made in sorted(vars(faults).items()):
     if inspect.isfunction(made) and name != 'fault':
         made = made(*([7] * len(inspect.signature(made).parameters))) if name != 'of_driver' else made('number of resets')
-        made = {key: 'x' if key in ('message', 'missing', 'node') else value for key, value in made.items()}
+        texts = ('message', 'missing', 'node') + (('role', 'ranks') if made['kind'] == 'role_not_ready' else ())
+        made = {key: 'x' if key in texts else value for key, value in made.items()}
     if isinstance(made, dict) and 'kind' in made:
         print(json.dumps(made))
 print(json.dumps(faults.of_driver('another reason')))
@@ -149,8 +151,17 @@ fn node_programs_decide_the_same_with_every_python() {
         None => chosen.extend((!others.is_empty()).then(|| others[day() % others.len()])),
     }
     let of_ranks = ends.into_iter().map(|version| (RANK_TESTS, version, &interpreters[version]));
-    let of_all =
-        [TESTS, STATE_TESTS, IN_PLACE_TESTS, ALLOCATION_TESTS, ENDINGS_TESTS, QUEUE_TESTS, STACK_TESTS, EXAMPLE_TESTS];
+    let of_all = [
+        TESTS,
+        STATE_TESTS,
+        ROLE_TESTS,
+        IN_PLACE_TESTS,
+        ALLOCATION_TESTS,
+        ENDINGS_TESTS,
+        QUEUE_TESTS,
+        STACK_TESTS,
+        EXAMPLE_TESTS,
+    ];
     let of_all =
         of_all.iter().flat_map(|tests| chosen.iter().map(|version| (*tests, *version, &interpreters[*version])));
     let all = Mutex::new(of_all.chain(of_ranks));

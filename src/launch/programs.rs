@@ -30,21 +30,25 @@ pub const REMOTE_SHELL_OF_SLURM: (u32, &str, &str) =
     (0o755, REMOTE_SHELL, concat!("#!/bin/sh\n", environment_script!("programs/slurm/srun.sh")));
 
 /// On every node of a job: mode, name and text.
-pub const ON_EVERY_NODE: [(u32, &str, &str); 24] = [
+pub const ON_EVERY_NODE: [(u32, &str, &str); 28] = [
     (0o644, PYTHON, environment_script!("programs/environment/python.sh")),
     (0o644, "environment.py", include_str!("../scripts/programs/environment/environment.py")),
     (0o644, RANK_SUPERVISOR, include_str!("../scripts/programs/supervisor/rank_supervisor.py")),
+    (0o644, "rank_role.py", include_str!("../scripts/programs/supervisor/rank_role.py")),
     (0o644, "rank_state.py", include_str!("../scripts/programs/supervisor/rank_state.py")),
     (0o644, "frames.py", include_str!("../scripts/programs/frames.py")),
     (0o644, "flight_recorder.py", include_str!("../scripts/programs/supervisor/flight_recorder.py")),
     (0o644, "debugger.py", include_str!("../scripts/programs/supervisor/debugger.py")),
+    (0o644, "hang_reports.py", include_str!("../scripts/programs/supervisor/hang_reports.py")),
     (0o644, "last_lines.py", include_str!("../scripts/programs/supervisor/last_lines.py")),
     (0o644, "files.py", include_str!("../scripts/programs/files.py")),
     (0o644, "here.py", include_str!("../scripts/programs/here.py")),
+    (0o644, "ports.py", include_str!("../scripts/programs/ports.py")),
     (0o644, "processes.py", include_str!("../scripts/programs/processes.py")),
     (0o644, "binding.py", BINDING),
     (0o644, "activity.py", include_str!("../scripts/programs/supervisor/activity.py")),
     (0o644, "peers.py", include_str!("../scripts/programs/supervisor/peers.py")),
+    (0o644, "ready.py", include_str!("../scripts/programs/supervisor/ready.py")),
     (0o644, "samples.py", include_str!("../scripts/programs/supervisor/samples.py")),
     (0o644, "stacks.py", include_str!("../scripts/programs/supervisor/stacks.py")),
     (0o644, "starting.py", include_str!("../scripts/programs/supervisor/starting.py")),
@@ -58,13 +62,17 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 24] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 16] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 20] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
     (0o644, ALLOCATION, include_str!("../scripts/programs/slurm/allocation.py")),
     (0o644, QUEUE_WAIT, include_str!("../scripts/programs/slurm/queue_wait.py")),
     (0o644, "endings.py", include_str!("../scripts/programs/slurm/endings.py")),
     (0o644, "hold.py", include_str!("../scripts/programs/slurm/hold.py")),
     (0o644, "attempt.py", include_str!("../scripts/programs/supervisor/attempt.py")),
+    (0o644, "addresses.py", include_str!("../scripts/programs/supervisor/addresses.py")),
+    (0o644, "launchers.py", include_str!("../scripts/programs/supervisor/launchers.py")),
+    (0o644, "reaping.py", include_str!("../scripts/programs/supervisor/reaping.py")),
+    (0o644, "roles.py", include_str!("../scripts/programs/supervisor/roles.py")),
     (0o644, "job_state.py", include_str!("../scripts/programs/supervisor/job_state.py")),
     (0o644, "faults.py", include_str!("../scripts/programs/faults.py")),
     (0o644, "result.py", include_str!("../scripts/programs/result.py")),

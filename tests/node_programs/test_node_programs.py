@@ -53,6 +53,7 @@ import binding  # noqa: E402
 import files as job_files  # noqa: E402
 import flight_recorder  # noqa: E402
 import frames  # noqa: E402
+import hang_reports  # noqa: E402
 import hosts  # noqa: E402
 import job_state  # noqa: E402
 import job_supervisor  # noqa: E402
@@ -62,6 +63,7 @@ import membership  # noqa: E402
 import node_launcher  # noqa: E402
 import outside  # noqa: E402
 import peers  # noqa: E402
+import ports  # noqa: E402
 import processes  # noqa: E402
 import rank_supervisor  # noqa: E402
 import reap  # noqa: E402
@@ -100,10 +102,10 @@ class Arguments(unittest.TestCase):
             self.assertEqual(one.port is not None, is_chosen, launch)
 
     def test_each_attempt_within_an_allocation_has_a_port_that_is_free(self):
-        with mock.patch.object(attempt, "PORTS", range(28100, 28104)), socket.socket() as taken:
+        with mock.patch.object(ports, "PORTS", range(28100, 28104)), socket.socket() as taken:
             taken.bind(("", 28101))
             taken.listen(1)
-            self.assertEqual({attempt.free_port(1) for _ in range(50)}, {28100, 28102})
+            self.assertEqual({ports.free_port(1) for _ in range(50)}, {28100, 28102})
         places = [{"node": "a", "address": "10.0.0.1", "ranks": 2}]
         at = attempt.Position(places, "a", port=7)
         self.assertEqual(at.text({"rendezvous_port": {"port": 0}}), "7")
@@ -113,11 +115,11 @@ class Arguments(unittest.TestCase):
                   "launcher": [{"rendezvous_port": {"port": 0}}]}
         one = attempt.Launcher(launch, None, None, None)
         with mock.patch.object(attempt.Launcher, "start_processes", lambda *_: ()):
-            ports = set()
+            chosen = set()
             for number in range(3):
                 one.start(places, number)
-                ports.update(one.request(places, 0, {})["argv"])
-        self.assertTrue(len(ports) > 1 and all(int(port) in attempt.PORTS for port in ports), ports)
+                chosen.update(one.request(places, 0, {})["argv"])
+        self.assertTrue(len(chosen) > 1 and all(int(port) in ports.PORTS for port in chosen), chosen)
 
     def test_pauses_double_up_to_a_limit(self):
         self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
@@ -1813,7 +1815,7 @@ class Hangs(unittest.TestCase):
         self.assertEqual(len(reports.awaited()), 64)
         self.assertEqual(reports.awaited()[0], {"rank": 0, "tensors": "?[2J"})
         # the ranks have gone on
-        with mock.patch.object(rank_supervisor, "NAMED", -1):
+        with mock.patch.object(hang_reports, "NAMED", -1):
             self.assertEqual(reports.awaited(), [])
 
     def test_a_rank_that_never_began_is_reported(self):

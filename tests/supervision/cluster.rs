@@ -14,8 +14,8 @@ use tempfile::TempDir;
 
 /// The nodes' names; the launcher runs on the first, and the other jobs an sshd.
 pub const NODES: [&str; 2] = ["node1", "node2"];
-/// Their addresses, which mean something to the stand-ins only.
-pub const ADDRESSES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+/// Their addresses. The stand-ins take them for those of two machines; sockets of both lead to this one.
+pub const ADDRESSES: [&str; 2] = ["127.0.0.1", "127.0.0.2"];
 /// The value of `OF_LOGIN` that the login of each node exports.
 pub const OF_LOGIN: [&str; 2] = ["canary of node1", "canary of node2"];
 /// The port of the workers' sshd.

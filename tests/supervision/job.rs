@@ -1,6 +1,7 @@
 //! A job on the two nodes: its files as `job::directory` writes them, its processes, and how it ended.
 
 use crate::cluster::{ADDRESSES, Cluster, NODES, Node, PORT, Process, eventually};
+use crate::role_files::RoleSpec;
 use hvdctl::launch::description::{Elastic, LaunchDescription, LaunchHost, Surroundings, Warning};
 use hvdctl::launch::placement::{Placement, Share};
 use hvdctl::launch::programs::{JOB_SUPERVISOR, ON_EVERY_NODE, ON_FIRST_NODE, command};
@@ -52,7 +53,7 @@ pub enum Method {
 }
 
 impl Method {
-    fn name(self) -> (LauncherName, Controller) {
+    pub fn name(self) -> (LauncherName, Controller) {
         match self {
             Method::Gloo => (LauncherName::Horovodrun, Controller::Gloo),
             Method::Mpi => (LauncherName::Horovodrun, Controller::Mpi),
@@ -61,7 +62,7 @@ impl Method {
         }
     }
 
-    fn launcher(self) -> &'static Launcher {
+    pub fn launcher(self) -> &'static Launcher {
         let (name, controller) = self.name();
         launcher(name, controller)
     }
@@ -127,6 +128,8 @@ pub struct Spec {
     pub env: String,
     /// The signal that the ranks get before the limit of an allocation of Slurm, if the nodes are one.
     pub warning: Option<Warning>,
+    /// Its roles; none: it has one command.
+    pub roles: Vec<RoleSpec>,
 }
 
 impl Spec {
@@ -157,6 +160,7 @@ impl Spec {
             default_command: false,
             env: "{}".to_owned(),
             warning: None,
+            roles: Vec::new(),
         }
     }
 
@@ -174,6 +178,9 @@ impl Spec {
     }
 
     fn placement(&self) -> Placement {
+        if !self.roles.is_empty() {
+            return self.placement_of_roles();
+        }
         let mut first = 0;
         let shares = NODES.iter().zip(self.ranks).filter(|(_, ranks)| *ranks > 0).map(|(node, ranks)| {
             let share = Share { node: (*node).to_owned(), first, ranks, ..Share::default() };
@@ -206,13 +213,21 @@ impl Cluster {
             let launch = stored::write("launch.json", &description(spec, &seen_as)).unwrap();
             let place = Endpoint { interface: "eth0".into(), label: "eth0".into(), ..alone() };
             let launcher = spec.method.launcher().rank_description(&place, place.address);
-            let launcher = serde_json::to_string(&launcher).unwrap();
+            let launcher = match &spec.roles[..] {
+                [] => serde_json::to_string(&launcher).unwrap(),
+                _ => spec.rank_descriptions(index).to_string(),
+            };
+            let of_roles: Vec<_> = spec.roles.iter().map(|role| role.env.to_string()).collect();
+            let names: Vec<_> = (0..of_roles.len()).map(|number| format!("env.{number}.json")).collect();
+            let addresses = spec.addresses().to_string();
             let mut files = vec![
                 (0o600, "job.json", record.as_str()),
                 (0o600, "env.json", spec.env.as_str()),
                 (0o644, "launcher.json", &launcher),
                 (0o600, "log", ""),
             ];
+            files.extend(names.iter().zip(&of_roles).map(|(name, text)| (0o600, name.as_str(), text.as_str())));
+            files.extend((!spec.roles.is_empty()).then_some((0o644, "roles.json", addresses.as_str())));
             files.extend(ON_EVERY_NODE);
             if index == 0 {
                 files.push((0o600, "launch.json", &launch));
@@ -279,11 +294,11 @@ fn record(spec: &Spec, index: usize, job_dir: &str) -> Record {
         log_progress: spec.log_progress,
         scheduled: None,
         ulimits: BTreeMap::new(),
-        roles: Vec::new(),
+        roles: spec.recorded_roles(),
     }
 }
 
-fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
+fn description<'a>(spec: &'a Spec, job_dir: &str) -> LaunchDescription<'a> {
     let all = [host(0, spec.ranks[0]), host(1, spec.ranks[1])];
     let launcher = spec.method.launcher();
     let with_ranks: Vec<_> = all.into_iter().filter(|host| host.ranks > 0).collect();
@@ -325,7 +340,7 @@ fn description(spec: &Spec, job_dir: &str) -> LaunchDescription<'static> {
         start_timeout: spec.start_timeout,
         restart_pause: 1,
         keep_alive: 15,
-        roles: Vec::new(),
+        roles: spec.role_descriptions(job_dir),
     }
 }
 
@@ -474,7 +489,10 @@ impl Job<'_> {
         let is_gone = |index: usize| index == 1 && self.cluster.worker.main().is_none();
         let is_silent = |index: usize, node: &str| silent.iter().any(|one| *one == node) || is_gone(index);
         for (index, node) in NODES.iter().enumerate().filter(|(index, node)| !is_silent(*index, node)) {
-            for name in ["env.json", "inherited.json", "result.json.new", "attempts.json.new"] {
+            let of_roles = (0..self.spec.roles.len()).map(|number| format!("env.{number}.json"));
+            let names = ["env.json", "inherited.json", "result.json.new", "attempts.json.new"].map(str::to_owned);
+            for name in of_roles.chain(names) {
+                let name = name.as_str();
                 assert!(self.file(index, name).is_none(), "{name} is left on {node}{all}");
             }
         }
@@ -482,7 +500,8 @@ impl Job<'_> {
         assert_eq!(self.frames(0).pop().map(|frame| frame.kind), Some(FrameKind::Over), "{all}");
         let lines = (0..self.spec.ranks.iter().sum()).map(|rank| self.lines(rank)).collect();
         let frames = (0..NODES.len()).flat_map(|index| self.frames(index)).collect();
-        End { ending, attempts, lines, frames, placement: self.spec.placement(), all }
+        let result = serde_json::from_str(&self.file(0, "result.json").unwrap()).unwrap();
+        End { ending, result, attempts, lines, frames, placement: self.spec.placement(), all }
     }
 }
 
@@ -497,6 +516,8 @@ fn restarts(frames: &[Frame]) -> Vec<String> {
 /// The end of a job.
 pub struct End {
     pub ending: JobResult,
+    /// The same as the file has it.
+    pub result: serde_json::Value,
     /// The attempts before the last.
     pub attempts: Vec<Attempt>,
     /// The lines of each rank's standard output.

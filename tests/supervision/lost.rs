@@ -64,7 +64,7 @@ fn a_node_dies_during_a_job() {
         job.until_ready();
         cluster.worker.signal(Signal::KILL);
         let end = job.end();
-        let silence = "ssh: connect to host 10.0.0.2 port 12345: Connection refused";
+        let silence = "ssh: connect to host 127.0.0.2 port 12345: Connection refused";
         let reason = format!("rank 1 on node2 is gone: the worker there did not answer at the end: {silence}");
         end.failed(&reason, 1);
         assert_eq!(end.ending.silent, ["node2"]);

@@ -14,6 +14,8 @@ mod job;
 mod lost;
 mod output;
 mod restarts;
+mod role_files;
+mod roles;
 mod samples;
 mod stacks;
 mod stop;

@@ -34,6 +34,11 @@ def too_few_ranks(ranks, seconds):
     return fault("too_few_ranks", ranks=ranks, seconds=seconds)
 
 
+def role_not_ready(role, seconds, ranks):
+    """`ranks`: those that were not ready, by their numbers in the role."""
+    return fault("role_not_ready", role=role, seconds=seconds, ranks=ranks)
+
+
 def not_allocated(message):
     return fault("not_allocated", message=message)
 

@@ -16,9 +16,11 @@ def create(name):
     return open(os.open(os.path.join(HERE, name + ".new"), os.O_WRONLY | os.O_CREAT, 0o600), "wb")
 
 
-def write(name, text, is_lasting=True):
+def write(name, text, is_lasting=True, mode=0o600):
     """Writes a whole file or none; if it is lasting, even if the power goes, which may take a disk a while."""
     with create(name) as file:
+        if mode != 0o600:
+            os.fchmod(file.fileno(), mode)
         file.write(text.encode())
         file.truncate()
         file.flush()

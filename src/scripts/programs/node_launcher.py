@@ -1,7 +1,7 @@
 """Starts a launcher on this node, or every rank if there is none. The job supervisor calls it in hmaster and over the
 workers' sshd, and passes a request on standard input, a line of JSON: the environment `env`, the prefixes of variables
 that the launcher `reads`, the argument vector `argv`, the number of `ranks` on this node, and, if it is to start every
-rank, the `variables` of each.
+rank, the `variables` of each. For the ranks of a role it has the file with their environment, `given`.
 
 It becomes the launcher, so that all of its processes carry the job's mark in their environment and there is no process
 in between."""
@@ -33,9 +33,9 @@ def load(name):
         return {}
 
 
-def own_variables(prefixes):
+def own_variables(prefixes, given="env.json"):
     """The ranks' variables on this node that the launcher reads too."""
-    return {name: value for name, value in load("env.json").items() if name.startswith(tuple(prefixes))}
+    return {name: value for name, value in load(given).items() if name.startswith(tuple(prefixes))}
 
 
 def inherited(env, patterns):
@@ -73,11 +73,14 @@ def main():
     if sys.argv[1:] == [EACH]:
         return start_each()
     request = json.loads(sys.stdin.buffer.readline().decode())
-    env = dict(os.environ, **dict(request["env"], **own_variables(request["reads"])))
+    given = request.get("given", "env.json")
+    env = dict(os.environ, **dict(request["env"], **own_variables(request["reads"], given)))
     variables.take_own(env)
     if "OMP_NUM_THREADS" not in env:
         # torchrun would set 1 for each of several ranks, regardless of the cores
-        _, _, threads = binding.here(load("job.json").get("bind"), request["ranks"], dict(env, **load("env.json")))
+        job = load("job.json")
+        ranks = job.get("ranks", 1) if "given" in request else request["ranks"]  # those of other roles, too
+        _, _, threads = binding.here(job.get("bind"), ranks, dict(env, **load(given)))
         env["OMP_NUM_THREADS"] = str(threads)
     argv = request["argv"]
     with tempfile.TemporaryFile() as rest:

@@ -5,7 +5,10 @@ others are recorded then. The job supervisor calls it in hmaster and over the wo
 A process belongs to the job if its environment says HVDCTL_JOB=ID: other jobs' are never touched. A rank supervisor
 passes SIGTERM on to its program, waits the grace period for it (a last checkpoint), and records how it ended.
 
-With `started` as its only argument it ends nothing, and prints how many ranks have started. With `ready` it exits with
+With `role=NUMBER` it ends nothing but the ranks of that role, and removes nothing.
+
+With `started` as its first argument it ends nothing, and prints how many ranks have started. With `ports`, a number and
+the ports that are taken it chooses ports and writes where all roles are (ports.py). With `ready` it exits with
 0 if ranks can start here: the job's record exists, and so does their working directory, and the worker is not stopping.
 On a drained node it exits with DRAINED. With `signal` and a number it sends that signal to the ranks' programs. With
 `step` and a command line it runs that in a shell, as the first process of a step of Slurm's, and requests the end of
@@ -19,6 +22,7 @@ of all nodes have ended, and with them the launcher's daemons, which no rank out
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,7 +35,7 @@ import files  # noqa: E402
 import outside  # noqa: E402
 import shared_memory  # noqa: E402
 from here import HERE, JOB  # noqa: E402
-from processes import environment, is_killed, name, send, signals  # noqa: E402
+from processes import command, environment, is_killed, name, send, signals  # noqa: E402
 
 MARK = b"HVDCTL_JOB=" + JOB.encode()  # in the environment of all processes of the job
 SUPERVISOR = b"hvdctl-rank"  # the name of a rank supervisor; its launcher shim has the same command line
@@ -44,11 +48,14 @@ FAILED = b"hvdctl: a rank has failed with "
 STOPPING = b"hvdctl: the worker is stopping: rank "
 # of a worker that is asked to end, or whose sshd has ended (worker/init.py)
 STOPPING_MARK = os.path.join(os.environ.get("HVDCTL_PLACE", "/run/hvdctl"), "stopping")
+# the number of a rank, and its node's address if that is known: from a rank supervisor, in the launcher's output
+READY_RANK = b"hvdctl: a rank is ready: "
 AFTER_FAILURE = 2  # grace period of the other ranks in seconds when one has failed: all must be gone within 5
 READY = b"hvdctl: the reaper is there"  # text before it is from start-up files
 OUTSIDE = "outside"  # asks for the files outside the mounts
 WANTED = "stack.wanted"  # a request for the stacks of this node's ranks (stacks.py)
 READING = 0.7  # seconds for which a reading delays the end of a rank at most
+ENVIRONMENT = re.compile(r"env\.\d+\.json\Z")  # that of the ranks of a role
 DRAINED = 3  # exit code of `ready` on a drained node
 MOST_TENSORS = 1000  # characters of their names
 MOST_WORDS = 400  # characters of a line of a rank, and of what it does
@@ -66,30 +73,53 @@ REPORT = {
     "quiet": [{"time": files.is_number, "rank": files.is_count, "seconds": files.is_count, "does": files.is_text}],
     "places": files.optional([{"time": files.is_number, "rank": files.is_count, "text": files.is_text}]),
 }
+ROLE = "role="  # begins the argument with the number of a role
 SPARED = {1, os.getpid()}  # the job supervisor itself, if this runs in it
 
 
-def mine():
-    """The job's processes, and whether each is a rank's program or descends from one."""
+class Role:
+    """A role of the job, by its number: its processes here have its name in their environment, or are rank supervisors
+    with that number (rank_role.py)."""
+
+    def __init__(self, number):
+        described = files.load("launcher.json")["roles"][number]
+        self.mark, self.number = b"HVDCTL_ROLE=" + described["name"].encode(), b"%d" % number
+        self.ranks = range(described["first"], described["first"] + described["ranks"])
+
+    def has(self, pid, given):
+        if self.mark in given:
+            return True
+        arguments = command(pid)[-2:]
+        return arguments[1:] == [self.number] and arguments[0].endswith(b"/rank_supervisor.py")
+
+
+def role_of(arguments):
+    """The role that arguments name; None if they name none."""
+    number = next((one[len(ROLE):] for one in arguments if one.startswith(ROLE)), None)
+    return None if number is None else Role(int(number))
+
+
+def mine(role=None):
+    """The processes of the job, or of one of its roles, and whether each is a rank's program or descends from one."""
     found = {}
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         given = environment(pid) if pid not in SPARED else []
-        if MARK in given:
+        if MARK in given and (role is None or role.has(pid, given)):
             found[pid] = b"HVDCTL_PROGRAM=1" in given
     return found
 
 
-def programs():
-    return [pid for pid, program in mine().items() if program]
+def programs(role=None):
+    return [pid for pid, program in mine(role).items() if program]
 
 
-def alive():
+def alive(role=None):
     """The programs that have not been killed yet."""
-    return [pid for pid in programs() if not is_killed(pid)]
+    return [pid for pid in programs(role) if not is_killed(pid)]
 
 
-def supervisors():
-    return [pid for pid, program in mine().items() if not program and name(pid) == SUPERVISOR]
+def supervisors(role=None):
+    return [pid for pid, program in mine(role).items() if not program and name(pid) == SUPERVISOR]
 
 
 def gone(seconds, left):
@@ -102,8 +132,9 @@ def gone(seconds, left):
     return True
 
 
-def ranks(grace, failed=False):
-    """Ends the ranks' programs, and with them their supervisors. `failed`: whether a rank has failed."""
+def ranks(grace, failed=False, role=None):
+    """Ends the ranks' programs, and with them their supervisors. `failed`: whether a rank has failed;
+    `role`: the only one whose ranks are ended."""
     asked = set()
     if failed and grace > 0:
         # without it only the stacks are missing
@@ -112,29 +143,30 @@ def ranks(grace, failed=False):
 
     def left():
         # a rank may be starting just now: its supervisor is asked as soon as it exists
-        new = set(supervisors()) - asked if grace > 0 else set()
+        new = set(supervisors(role)) - asked if grace > 0 else set()
         send(ASKED, new)
         asked.update(new)
-        return alive()
+        return alive(role)
 
     # a killed supervisor does not pass the signal on; a new one has no program yet
-    running = programs()
-    if grace > 0 and not supervisors():
+    running = programs(role)
+    if grace > 0 and not supervisors(role):
         send(signal.SIGTERM, running)
     if not gone(grace + READING if failed and grace > 0 else grace, left):
-        send(signal.SIGKILL, programs())
+        send(signal.SIGKILL, programs(role))
     # the supervisor of an ended program still writes its last frame
-    gone(3, supervisors)
+    gone(3, lambda: supervisors(role))
 
 
-def rest():
-    """Ends everything else of the job: what is left of supervisors and launcher. A rank that started late gets SIGTERM
-    from its supervisor, which records that the end was requested."""
-    send(signal.SIGTERM, [pid for pid, program in mine().items() if not program])
-    if not gone(2, mine):
-        send(signal.SIGKILL, mine())
-        gone(1, mine)
-    shared_memory.remove()
+def rest(role=None):
+    """Ends everything else of the job, or of one of its roles: what is left of supervisors and launcher. A rank that
+    started late gets SIGTERM from its supervisor, which records that the end was requested."""
+    send(signal.SIGTERM, [pid for pid, program in mine(role).items() if not program])
+    if not gone(2, lambda: mine(role)):
+        send(signal.SIGKILL, mine(role))
+        gone(1, lambda: mine(role))
+    if role is None:
+        shared_memory.remove()
 
 
 def forget(again):
@@ -144,16 +176,16 @@ def forget(again):
                                                       "first.json", "own.json", "process.json", "notebook_rank.json",
                                                       "py-spy")
     for file in os.listdir(HERE) if os.path.isdir(HERE) else []:
-        if file in removed or file.startswith(("idle.", "place.", "stack.")):
+        if file in removed or not again and ENVIRONMENT.match(file) or file.startswith(("idle.", "place.", "stack.")):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(HERE, file))
 
 
-def parse_states(lines, since=0):
+def parse_states(lines, since=0, of=None):
     """How many ranks started, how they ended, which of them hang or were reported to, how much of their output a full
     disk lost, which gave up waiting, which made no progress when they were asked to end, and where they were, since
     then, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or
-    impossible."""
+    impossible. `of`: the ranks that count; None: all."""
     found = {"started": 0, "exits": [], "hung": [], "lost": [], "gave_up": [], "quiet": [], "places": []}
     places = {}
 
@@ -165,7 +197,7 @@ def parse_states(lines, since=0):
         words = line.split(" ", 5)
         try:
             kind, rank, at = words[2], int(words[1]), float(words[0])
-            if at < since:
+            if at < since or of is not None and rank not in of:
                 continue
             if kind == "s":
                 found["started"] += 1
@@ -203,9 +235,9 @@ def deliver(number):
     send(number, [pid for pid in programs() if (signals(pid, b"SigCgt") or 0) & bit])
 
 
-def states(since=0):
+def states(since=0, of=None):
     try:
-        return parse_states(files.read("states").decode(errors="replace").splitlines(), since)
+        return parse_states(files.read("states").decode(errors="replace").splitlines(), since, of)
     except OSError:
         return parse_states([])
 
@@ -242,16 +274,16 @@ def ends_in(directory):
         return len(parse_states(file.read().splitlines())["exits"])
 
 
-def started(since=0):
-    """How many ranks of this node have started their program since then, or still run it. A full disk may have kept the
-    starts out of `states`: then those that run count. They lead process groups."""
+def started(since=0, role=None):
+    """How many ranks of this node, or of one role, have started their program since then, or still run it. A full disk
+    may have kept the starts out of `states`: then those that run count. They lead process groups."""
     running = 0
-    for pid in programs():
+    for pid in programs(role):
         try:
             running += os.getpgid(pid) == pid
         except ProcessLookupError:
             pass
-    recorded = states(since)
+    recorded = states(since, role and role.ranks)
     # one that runs since before may have ended
     return max(running + (len(recorded["exits"]) if since else 0), recorded["started"])
 
@@ -281,12 +313,15 @@ def main():
         return step(sys.argv[2])
     os.write(1, b"\n" + READY + b"\n")
     if sys.argv[1] == "started":
-        print(started(), flush=True)
+        print(started(role=role_of(sys.argv)), flush=True)
         return 0
-    grace = int(sys.argv[1])
-    ranks(grace, "failed" in sys.argv[2:])
+    if sys.argv[1] == "ports":
+        import ports  # takes a while, and ranks start and end without it
+        return ports.serve(int(sys.argv[2]), set(map(int, sys.argv[3:])))
+    grace, role = int(sys.argv[1]), role_of(sys.argv)
+    ranks(grace, "failed" in sys.argv[2:], role)
     reported, again = states(), "again" in sys.argv[2:]
-    if not again:
+    if role is None and not again:
         forget(again)
     # limits the wait for a job supervisor whose machine is gone, or that was killed
     signal.signal(signal.SIGALRM, late)
@@ -295,13 +330,13 @@ def main():
         print(json.dumps(reported), flush=True)
         for line in sys.stdin:
             # not before it has been read: a job supervisor that got no answer asks once more, over another connection
-            if again:
+            if role is None and again:
                 forget(again)
             print(json.dumps(outside.record()) if line.strip() == OUTSIDE else time.time(), flush=True)
     except OSError:
         pass
     signal.alarm(0)
-    rest()
+    rest(role)
     return 0
 
 

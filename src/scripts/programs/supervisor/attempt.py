@@ -3,12 +3,10 @@ what the nodes reported at its end. job_supervisor.py decides with job_state.py 
 import contextlib
 import json
 import os
-import random
 import re
 import selectors
 import shlex
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -16,6 +14,7 @@ import time
 import files
 import frames
 import node_launcher
+import ports
 import processes
 import reap
 import roster
@@ -24,7 +23,6 @@ import workers
 from here import command_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PORTS = range(20000, 32000)  # below those that systems give out (ip_local_port_range)
 MAX_UNANSWERED = 3  # queries without an answer after which a node counts as having started no ranks
 OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that differ from node to node
 # those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes.
@@ -43,17 +41,6 @@ def of_this_node(launch):
     # Slurm's own launcher numbers its tasks, but takes these for how many of them are asked for
     asks = {name for name in of_slurm if "TASKS" in name}
     return OF_PROCESS | {"HVDCTL_NODE"} | set(launch.get("own", ())) | of_slurm - asks
-
-
-def free_port(count):
-    """The first of so many ports in a row that are free on this node, at random: other jobs may start at the same
-    time."""
-    while True:
-        first = random.randrange(PORTS.start, PORTS.stop - count)
-        with contextlib.ExitStack() as listeners, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                listeners.enter_context(socket.socket()).bind(("", port))
-            return first
 
 
 # of what ranks have said and done at the end (`outcome`): bytes in all, as JSON; characters of a text; ranks of which
@@ -128,11 +115,12 @@ class Position:
 class StartCheck:
     """Checks that all ranks start in time. Queries the nodes at the deadline, and again those that do not answer.
     `since`: when the launcher has assigned the ranks. On other nodes than this one, nothing is left of ranks that it
-    has replaced."""
+    has replaced. `role`: the number of the role that has them."""
 
-    def __init__(self, launch, nodes, places, since=0):
+    def __init__(self, launch, nodes, places, since=0, role=None):
         self.node, self.limit, self.nodes, self.places = launch["node"], launch["start_timeout"], nodes, list(places)
-        self.since = since
+        self.since, self.role = since, role
+        self.of = "" if role is None else " of " + launch["roles"][role]["name"]
         self.next = time.monotonic() + self.limit
         self.thread, self.unanswered, self.missing = None, {}, {}
 
@@ -161,7 +149,10 @@ class StartCheck:
         self.missing = self.describe(started)
 
     def ask(self, place, started):
-        count = reap.started(self.since) if place["node"] == self.node else self.nodes.started(place)
+        if place["node"] != self.node:
+            count = self.nodes.started(place, self.role)
+        else:
+            count = reap.started(self.since, None if self.role is None else reap.Role(self.role))
         if count is not None:
             started[place["node"]] = count
 
@@ -170,7 +161,7 @@ class StartCheck:
         for place in self.places:
             node = place["node"]
             if node in started:
-                missing[node] = "%d of %d on %s" % (started[node], place["ranks"], node)
+                missing[node] = "%d of %d%s on %s" % (started[node], place["ranks"], self.of, node)
             else:
                 self.unanswered[node] = self.unanswered.get(node, 0) + 1
                 if self.unanswered[node] == MAX_UNANSWERED:
@@ -180,17 +171,29 @@ class StartCheck:
 
 class Launcher:
     """The processes that start the ranks: one process for all nodes, or one on each. Its `code` is the exit code of the
-    first that failed, else 0 when all have ended, and None until then."""
+    first that failed, else 0 when all have ended, and None until then. `role`: the number of the role whose ranks these
+    are, in a job with roles (launchers.py)."""
+    served, fault = (), None  # what ends a job with roles
 
-    def __init__(self, launch, log, children, nodes):
+    def __init__(self, launch, log, children, nodes, role=None):
         self.launch, self.children, self.nodes = launch, children, nodes
+        self.mark, self.given = {}, "env.json"  # in its environment; the file with that of its ranks
+        self.ready = set()  # the ranks that are ready, by their numbers in the job
+        if role is not None:
+            self.launch = dict(launch, **launch["roles"][role])
+            self.mark, self.given = {"HVDCTL_ROLE": self.launch["name"]}, "env.%d.json" % role
         self.failures, self.code, self.processes = [], None, []
         self.stopping = []  # ranks whose workers are, and the addresses of their nodes
         self.port = None  # Position
         self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
 
     def see(self, line):
-        """Reads the exit code of a failed rank, and its node's address, as soon as its launcher shim reports it."""
+        """Reads the exit code of a failed rank, and its node's address, as soon as its launcher shim reports it, and
+        what rank supervisors report."""
+        ready = re.search(reap.READY_RANK + rb"(\d{1,9})(?!\d)", line)
+        if ready:
+            self.ready.add(int(ready.group(1)))
+            return ready
         stopping = re.search(reap.STOPPING + rb"(\d{1,9})(?!\d)(?: on (\S+))?", line)
         if stopping:
             self.stopping.append((int(stopping.group(1)), (stopping.group(2) or b"").decode(errors="replace")))
@@ -205,7 +208,7 @@ class Launcher:
         """Chooses the port at which ranks find one another for a job that a queue lets begin: it may have waited for
         days."""
         if self.launch.get("slurm") or self.launch.get("queued"):
-            self.port = free_port(max((place["ranks"] for place in places), default=1))
+            self.port = ports.free_port(max((place["ranks"] for place in places), default=1))
 
     def start(self, places, number):
         self.choose_port(places)
@@ -221,6 +224,7 @@ class Launcher:
                 # it would show the rest in command lines
                 files.write_json(INHERITED, env)
                 env = node_launcher.inherited(env, patterns)
+            env.update(self.launch.get("environment", {}), **self.mark)
             for process in self.start_processes(places, env):
                 self.processes.append(process)
                 os.set_blocking(process.stdout.fileno(), False)
@@ -235,7 +239,7 @@ class Launcher:
             files.write(name, self.position(places).text(part))
         if self.launch["start"] == "central":
             argv = [self.position(places).text(part) for part in self.launch["launcher"]]
-            env.update(node_launcher.own_variables(self.launch["reads"]))
+            env.update(node_launcher.own_variables(self.launch["reads"], self.given))
             yield self.children.start(argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, start_new_session=True, bufsize=0)
             return
@@ -270,6 +274,8 @@ class Launcher:
                    "reads": self.launch["reads"],
                    "argv": [at.text(part) for part in self.launch["launcher"]], "ranks": places[index]["ranks"],
                    "variables": None}
+        if self.mark:
+            request["given"] = self.given
         if self.launch["start"] == "per-rank":
             positions = [self.position(places, index, local) for local in range(places[index]["ranks"])]
             request["variables"] = [{name: at.text(value) for name, value in self.launch["variables"].items()}
@@ -373,16 +379,16 @@ def without_words(outcome, most=0):
     return outcome if size(outcome) <= most else dict(outcome, gave_up=[], quiet=[])
 
 
-def outcome(report, places, node, since=0):
-    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node. Ranks that ended
-    before `since` are left out: the launcher has replaced them."""
+def outcome(report, places, node, since=lambda rank: 0):
+    """Merges the nodes' reports about the ranks, with times by the clock of the launcher's node. `since`: returns the
+    time before which what is known of a rank is left out: it was replaced, or started again."""
     took_part = [(place["node"], report.ends[place["node"]]) for place in places if place["node"] in report.ends]
     others = [place["node"] for place in places if place["node"] != node]
 
     def all_of(what):
         every = [dict(one, node=name, time=one["time"] - end["ahead"]) for name, end in took_part
                  for one in end.get(what) or []]
-        return [one for one in every if one["time"] >= since]
+        return [one for one in every if one["time"] >= since(one["rank"])]
 
     has_waited = any(all_of(what) for what in ("gave_up", "hung", "quiet"))
     places = places_of_ranks(all_of("places"), has_waited)

@@ -28,14 +28,16 @@ def has_pipes(directory):
     return False
 
 
-def variables(env, job, temporary=TEMPORARY):
+def variables(env, job, temporary=TEMPORARY, role=None):
     """The variables that a rank's environment lacks. In a container, every user may write to its directory of temporary
-    files: a program may have become another one."""
+    files: a program may have become another one. `role`: the name of its role, as ranks of two have the same
+    numbers."""
     own = HERE if "HVDCTL_PROCESS" in os.environ else temporary
     # `fetch` gets what is written to the project
     directory = job["cwd"] if job.get("project") and os.access(job["cwd"], os.W_OK) else own
     name = {temporary: "nccl_trace_rank_", HERE: "nccl_trace."}.get(directory, "nccl_trace_%s_rank_" % JOB)
     pipe = "dump." if own == HERE else "hvdctl-%s.rank" % JOB
+    name, pipe = (name + role + ".", pipe + role + ".") if role else (name, pipe)
     found = {}
     if not any(name in env for name in FILES):
         found.update(dict.fromkeys(FILES, os.path.join(directory, name)))

@@ -126,9 +126,11 @@ def grace_period(signals, changed, limits, given=None):
 def succeeded(result, ranks):
     """Returns whether an attempt needs no other one, by the rule of diagnosis/root_cause.rs. A launcher's exit code
     alone does not say so: mpirun of Open MPI 5 ends with 0 when it has lost a node, and a horovodrun that is ended
-    because a rank has failed may, too."""
-    codes = [one["code"] for one in result["exits"]]
-    return result["launcher"] == 0 and len(codes) == ranks > 0 and not any(codes)
+    because a rank has failed may, too. Ranks that were asked to end because their role served one that has ended count
+    for nothing."""
+    served = result.get("served", ())
+    codes = [one["code"] for one in result["exits"] if one.get("rank") not in served]
+    return result["launcher"] == 0 and len(codes) == ranks - len(served) > 0 and not any(codes)
 
 
 def exit_code(result, stopped, ranks):

@@ -14,11 +14,12 @@ A failed job is restarted if that was requested, on the nodes that answer; attem
 elastic job is restarted whenever a node leaves or joins (membership.py), unless its launcher keeps the ranks that are
 left (in_place.py); members.json has its nodes and those changes. joining.json has nodes that `hvdctl up` adds to it.
 
+A job with roles has a launcher for each of them (launchers.py).
+
 job_state.py decides what is done about the job; this file observes it and acts, attempt.py has one start of its
 launcher. launch.json in its directory describes what to start and how (launch/description.rs). This program knows no
 launcher by name."""
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -37,10 +38,12 @@ import hold  # noqa: E402
 import hosts  # noqa: E402
 import in_place  # noqa: E402
 import job_state  # noqa: E402
+import launchers  # noqa: E402
 import membership  # noqa: E402
 import outside  # noqa: E402
 import processes  # noqa: E402
 import reap  # noqa: E402
+import reaping  # noqa: E402
 import relay  # noqa: E402
 import result  # noqa: E402
 import roster  # noqa: E402
@@ -62,10 +65,11 @@ def pause_before(number, first):
 
 class JobSupervisor:
     """A job from its first attempt to its result."""
-    allocation = job_state.OUTSIDE
+    allocation, has_roles = job_state.OUTSIDE, False
 
     def __init__(self, launch):
         self.launch, self.children = launch, processes.Children()
+        self.has_roles = bool(launch.get("roles"))
         self.hold, self.last_signal = hold.Hold(launch), None
         self.signals = []  # that requested the end of this job, in order
         requests = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
@@ -229,10 +233,13 @@ class JobSupervisor:
         places = self.roster.recorded = self.roster.assigned
         elastic = self.launch["elastic"]
         driver = in_place.Driver(self.roster, self.nodes) if elastic and elastic["in_place"] else None
-        self.attempt = Attempt(Launcher(self.launch, self.log, self.children, self.nodes), driver)
+        of = launchers.Launchers if self.has_roles else Launcher
+        self.attempt = Attempt(of(self.launch, self.log, self.children, self.nodes), driver)
         self.nodes.connect()
         self.attempt.launcher.start(places, self.starts)
         self.attempt.check, self.attempt.connected = StartCheck(self.launch, self.nodes, places), time.monotonic()
+        if self.has_roles:
+            self.attempt.check = self.attempt.launcher  # some begin later
         self.starts += 1
 
     def observe_attempt(self):
@@ -246,7 +253,7 @@ class JobSupervisor:
         if self.signals or attempt.launcher.code or attempt.failed or self.hold.is_noticed:
             self.follow_allocation()
         missing = ", ".join(attempt.check.missing.values())
-        fault = faults.not_started(self.launch["start_timeout"], missing) if missing else None
+        fault = faults.not_started(self.launch["start_timeout"], missing) if missing else attempt.launcher.fault
         if attempt.stopping:
             fault = faults.worker_stopped(attempt.stopping[0])
         waited = attempt.driver.waited() if attempt.driver else 0
@@ -360,8 +367,11 @@ class JobSupervisor:
         report.ends[self.launch["node"]] = dict(reap.states(), ahead=0.0)
         reap.forget(again)
         # a node that was lost since the driver assigned its ranks is known to be silent
+        since = driver.assigned if driver else 0
         self.attempt.outcome = outcome(report, self.roster.assigned, self.launch["node"],
-                                       driver.assigned if driver else 0)
+                                       self.attempt.launcher.since if self.has_roles else lambda _: since)
+        if self.has_roles:
+            self.attempt.launcher.add_to(self.attempt.outcome)
         error = driver and driver.error()
         if error:
             self.attempt.outcome["reason"] = faults.of_driver(error)
@@ -454,18 +464,17 @@ class JobSupervisor:
         """Ends the ranks of all nodes at once. If there is no other attempt, notes which files are outside the
         mounts."""
         urgent = job_state.is_urgent(self.signals)
-        grace = job_state.grace_period(self.signals, self.attempt.changed or bool(self.attempt.stopping), self.limits,
-                                       self.given())
-        everywhere, waits, threads = self.start_reaping(grace, report, again)
-        # does not wait for a thread that failed
-        while not all(ended.wait(0.05) or not thread.is_alive() for ended, thread in zip(waits, threads)):
+        attempt = self.attempt
+        has_time = attempt.changed or bool(attempt.stopping or attempt.launcher.served)
+        ends = self.start_reaping(job_state.grace_period(self.signals, has_time, self.limits, self.given()), report,
+                                  again)
+        while not ends.has_ended():
             if job_state.is_urgent(self.signals) and not urgent:
                 urgent = True
-                everywhere.set()
-                everywhere, waits, threads = self.start_reaping(0, report, again)
-        everywhere.set()
-        for thread in threads:
-            thread.join()
+                ends.finish()
+                ends = self.start_reaping(0, report, again)
+        ends.finish()
+        ends.join()
         if not again:
             # what has stopped this process may not wait for long
             is_container = "HVDCTL_PROCESS" not in os.environ
@@ -473,26 +482,11 @@ class JobSupervisor:
             self.outside = outside.of_nodes(dict(report.outside, **{self.launch["node"]: here}))
 
     def start_reaping(self, grace, report, again):
-        """Starts a thread per node that ends its ranks. Returns the event that lets the nodes end the rest, and for
-        each the event that says that its ranks have ended, and its thread."""
-        everywhere = threading.Event()
+        """Begins to end the ranks of all nodes."""
         failed = bool(self.attempt.failed or self.attempt.launcher.code)
-
-        def here(ended):
-            reap.ranks(grace, failed)
-            ended.set()
-
-        elsewhere = functools.partial(self.nodes.reap, grace=grace, again=again, report=report, everywhere=everywhere,
-                                      failed=failed)
         # nodes that had left before this attempt are waited for only at the end of the job
         reached = [worker for worker in self.launch["workers"] if not again or worker in self.roster.assigned]
-        work = [functools.partial(elsewhere, worker) for worker in reached] + [here]
-        waits = [threading.Event() for _ in work]
-        threads = [threading.Thread(target=one, kwargs={"ended": ended}, daemon=True)
-                   for one, ended in zip(work, waits)]
-        for thread in threads:
-            thread.start()
-        return everywhere, waits, threads
+        return reaping.Reaping(self.nodes, reached, grace, failed, report=report, again=again)
 
     def record_attempt(self, outcome, pause):
         """Records an attempt that failed."""
@@ -520,8 +514,11 @@ class JobSupervisor:
         self.launch["workers"].extend(self.membership.added() if self.membership else [])
 
     def choose_nodes(self):
-        """Uses the nodes that answer, or all if none would be left."""
+        """Uses the nodes that answer, or all if none would be left. Roles keep their numbers of ranks, and so their
+        nodes."""
         answering = self.nodes.answering(self.launch["workers"]) | {self.launch["node"]}
+        if self.has_roles:
+            return
         self.roster.begin([place for place in self.roster.places if place["node"] in answering] or self.roster.places)
         gone = roster.nodes(self.roster.those(roster.LOST))
         if gone:

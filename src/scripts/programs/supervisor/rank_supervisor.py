@@ -8,13 +8,12 @@ every launcher would do that. The launcher does not limit that time, because it 
 rank_state.py decides what is done about the program; this file observes it and acts.
 
 In its directory, launcher.json describes the launcher (launch/description.rs), job.json is the job's record, env.json
-the environment."""
+the environment. Its argument, if there is one, is the number of the rank's role (rank_role.py)."""
 import contextlib
 import ctypes
 import errno
 import json
 import os
-import re
 import resource
 import select
 import selectors
@@ -34,22 +33,24 @@ import frames  # noqa: E402
 import last_lines  # noqa: E402
 import peers  # noqa: E402
 import processes  # noqa: E402
+import rank_role  # noqa: E402
 import rank_state  # noqa: E402
+import ready  # noqa: E402
 import reap  # noqa: E402
 import samples  # noqa: E402
 import stacks  # noqa: E402
 import starting  # noqa: E402
 import variables  # noqa: E402
 import waiting  # noqa: E402
+from hang_reports import HangReports  # noqa: E402
 from here import HERE, PROGRAMS  # noqa: E402
+from rank_role import first_number  # noqa: E402
 
 REQUESTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, reap.ASKED}  # signals that request the end
 # seconds until the shim reports a failure to the launcher: the job supervisor may have to log in first
 SHIM_DELAY = reap.AFTER_FAILURE + 6
 # variables of a program that writes to one: no colours, and nothing waits for a key
 TERMINAL = {"TERM": "dumb", "PAGER": "cat"}
-MOST_MISSING = 64  # ranks that a library names
-NAMED = 90  # seconds for which that counts: Horovod names them once a minute
 SEEN = 5  # seconds for which a signal for the program stays pending here
 WORLD = {"attempt": files.is_count, "number": files.is_count, "ranks": [files.is_count], "size": files.is_count,
          "waits": files.is_flag}
@@ -58,11 +59,6 @@ PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER, PR_SET_PTRACER = 1, 15, 3
 
 def prctl(option, value):
     ctypes.CDLL(None).prctl(option, value)
-
-
-def first_number(names, environment):
-    """The first of these variables that is set; 0 if none is."""
-    return next((int(environment[name]) for name in names if environment.get(name)), 0)
 
 
 def oom_files(groups, exists=os.path.exists):
@@ -172,57 +168,6 @@ def describe_exit(code, asked, oom):
     """The frame for an exit code as Popen has it (negative: a signal): 128 + N for signal N."""
     number = code if code >= 0 else 128 - code
     return b"%d%s%s%s" % (number, b" signal" if code < 0 else b"", b" asked" if asked else b"", b" oom" if oom else b"")
-
-
-class HangReports:
-    """The reports of the launcher's library on ranks that keep the others waiting: on the standard error of the rank
-    that coordinates, or of those that wait for the others to begin. Those with which it gives up become frames.
-    launcher.json has the patterns."""
-
-    def __init__(self, log, launcher):
-        self.log, self.init, self.missing = log, launcher["init"].encode(), []
-        self.is_in_list = False  # whether the next line may name a rank
-        self.named = None  # when a rank was named last
-        self.is_new = False  # whether that is to be read
-        self.patterns = {name: re.compile(text.encode()) for name, text in launcher["hang_reports"].items()}
-
-    def match(self, name, line):
-        return self.patterns[name].search(line) if name in self.patterns else None
-
-    def see(self, line):
-        never_began = self.match("never_began", line)
-        if never_began:
-            # the waiting ranks abort now
-            self.report(never_began.group("rank"), never_began.group("seconds"), self.init)
-        rank = self.match("missing_rank", line)
-        if self.match("missing", line):
-            self.missing, self.is_in_list = [], True
-        elif rank and (self.is_in_list or self.missing and rank.group("over")):
-            # only the library marks a rank that is over; other threads may write between its lines
-            found = rank.group("rank"), rank.group("tensors"), bool(rank.group("over"))
-            self.named, self.is_new = time.monotonic(), True
-            self.missing = self.missing[:MOST_MISSING - 1] + [found]
-        else:
-            self.is_in_list = False
-        gave_up = self.match("gave_up", line)
-        for rank, tensors, is_over in self.missing if gave_up else []:
-            if is_over:
-                self.report(rank, gave_up.group("seconds"), tensors)
-
-    def take_new(self):
-        """Returns whether ranks have been named since the last call."""
-        is_new, self.is_new = self.is_new, False
-        return is_new
-
-    def awaited(self):
-        """The ranks that the others wait for now, with the tensors: the report is repeated as long as they wait."""
-        if self.named is None or time.monotonic() - self.named > NAMED:
-            return []
-        text = [(int(rank), tensors.decode(errors="replace")) for rank, tensors, _ in self.missing]
-        return [{"rank": rank, "tensors": stacks.short(tensors)} for rank, tensors in text if rank < 1 << 31]
-
-    def report(self, rank, seconds, tensors):
-        self.log.state(b"h", b"%s %s %s" % (rank, seconds, tensors))
 
 
 class Program:
@@ -389,8 +334,9 @@ class LauncherWatch:
 class Supervisor:
     """One rank's program from its start to its end."""
 
-    def __init__(self, log, job, launcher, watch):
-        self.log, self.job, self.launcher, self.watch = log, job, launcher, watch
+    def __init__(self, log, role, watch):
+        self.log, self.role, self.job, self.launcher, self.watch = log, role, role.job, role.launcher, watch
+        job, launcher = self.job, self.launcher
         self.children, self.program = processes.Children(), None
         self.oom_kills = oom_kills()
         self.selector = selectors.DefaultSelector()
@@ -416,13 +362,14 @@ class Supervisor:
         self.world = World(local_rank)
         self.stacks = self.reports = None
         every = job.get("sample")  # records of earlier builds do not have it
-        self.samples = samples.Samples(log, every, job["interface"], local_rank, self.children.start) if every else None
+        self.samples = samples.Samples(log, every, job["interface"], role.index, self.children.start) if every else None
+        self.ready = ready.Check(launcher.get("ready"), role, self.report_ready)
 
     def run(self):
         set_limits(self.job["ulimits"])
         self.log.limit = self.job.get("log_max")
         try:
-            given = files.load("env.json")
+            given = files.load(self.role.given)
         except FileNotFoundError:
             # the reaper was here before this rank: the job has ended on this node, and nothing has failed
             self.state, self.signals = rank_state.Ended(-signal.SIGTERM, True, None), [reap.ASKED]
@@ -445,18 +392,18 @@ class Supervisor:
 
     def start(self, given):
         """Starts the program. Returns whether it could be started."""
-        # arguments that are no UTF-8 are lists of bytes (text/argument.rs)
-        argv = [part if isinstance(part, str) else bytes(part) for part in self.job["command"]]
+        argv = self.role.command()
         size = first_number(self.launcher["size"], os.environ)
         inherited = variables.of_rank(os.environ, self.launcher, self.job, self.log.rank, size)
         env = program_environment(inherited, self.launcher, given)
+        env.update(self.role.variables())
         path = env.get("PATH", os.defpath)
         wanted, argv = argv, starting.available(argv, self.job.get("default_command"), path)
         if argv != wanted and self.log.rank == 0:
             self.log.write(b"p", [argv[0].encode()])
-        _, cpus, threads = binding.here(self.job.get("bind"), self.job["ranks"], env)
+        _, cpus, threads = binding.here(self.job.get("bind"), self.job["ranks"], self.role.bound_by(env))
         env.setdefault("OMP_NUM_THREADS", str(threads))
-        env.update(flight_recorder.variables(env, self.job))
+        env.update(flight_recorder.variables(env, self.job, role=self.role.name))
         local_rank = first_number(self.launcher["local_rank"], os.environ)
         if "CUDA_VISIBLE_DEVICES" in env:
             env["CUDA_VISIBLE_DEVICES"] = own_device(env["CUDA_VISIBLE_DEVICES"], local_rank)
@@ -465,7 +412,8 @@ class Supervisor:
         if terminal:
             env.update({name: value for name, value in TERMINAL.items() if name not in given})
         try:
-            self.program = Program(argv, self.job["cwd"], env, cpus[local_rank % len(cpus)], self.children, terminal)
+            own = cpus[self.role.index % len(cpus)]
+            self.program = Program(argv, self.job["cwd"], env, own, self.children, terminal)
         except (OSError, subprocess.SubprocessError) as error:
             failure = starting.failure(argv[0], error, self.job["cwd"], path)
             self.log.write(b"b", [json.dumps(failure, ensure_ascii=False).encode(errors="replace")])
@@ -476,14 +424,20 @@ class Supervisor:
             return False
         self.log.state(b"s", b"")
         self.stacks = stacks.Stacks(self.log, path, self.children.start, lambda text: self.waiting.note_place(text))
-        reports = self.reports = HangReports(self.log, self.launcher)
+        reports = self.reports = HangReports(self.log, self.launcher, self.role.in_job)
         lines_of = frames.Lines if self.job.get("log_progress") else frames.LastStates
 
-        def see_error(line):
+        def see_all(line):
             self.last_lines.see(line)
+            self.ready.see(line)
+
+        see = see_all if self.ready.kind == "line" else self.last_lines.see
+
+        def see_error(line):
+            see(line)
             reports.see(line)
 
-        for stream, lines in ((self.program.stdout, lines_of(self.log, b"o", self.last_lines.see)),
+        for stream, lines in ((self.program.stdout, lines_of(self.log, b"o", see)),
                               (self.program.child.stderr, lines_of(self.log, b"e", see_error))):
             self.streams[stream] = lines
             os.set_blocking(stream.fileno(), False)
@@ -495,7 +449,10 @@ class Supervisor:
 
     def follow(self):
         """Waits for the end of the program and of its process group."""
+        self.ready.begin()
         while True:
+            if self.is_state(rank_state.Running):
+                self.ready.follow()
             has_exited = self.is_state(rank_state.Exited)
             self.read(0.05 if has_exited else 0.2)
             if self.signals:
@@ -533,6 +490,10 @@ class Supervisor:
             return
         self.is_worker_stopping = True
         report(b"%s%d" % (reap.STOPPING, self.log.rank))
+
+    def report_ready(self):
+        """Reports that the rank is ready for those of other roles; returns whether that was possible."""
+        return self.role.name is None or report(b"%s%d" % (reap.READY_RANK, self.log.rank))
 
     def is_state(self, state):
         return isinstance(self.state, state)
@@ -665,6 +626,8 @@ class Supervisor:
             except BlockingIOError:
                 pass
             lines.end()
+        if self.state.code == 0 and not self.state.asked:
+            self.ready.finish()
         if self.log.lost:
             self.log.state(b"w", b"%d" % self.log.lost)
         if self.state.hung is not None:
@@ -709,16 +672,18 @@ def detach():
 def node_address():
     """This node's address as the launcher has given it; empty if it is not known."""
     with contextlib.suppress(OSError, ValueError):
-        return os.environ.get(files.load("launcher.json").get("address") or "", "")
+        return os.environ.get(rank_role.described(sys.argv[1:]).get("address") or "", "")
     return ""
 
 
 def report(message):
-    """Writes a message to the job supervisor into the launcher's output."""
+    """Writes a message to the job supervisor into the launcher's output. Returns whether that was possible."""
     address = node_address()
     with contextlib.suppress(OSError):
         os.set_blocking(1, False)
         os.write(1, b"%s%s\n" % (message, b" on " + address.encode() if address else b""))
+        return True
+    return False  # the suppressed error
 
 
 def be_shim(answers, alive):
@@ -774,10 +739,9 @@ def main():
                 os.environ.setdefault(name, value)
         inherit()
         variables.take_own(os.environ)
-        launcher = files.load("launcher.json")
-        log = frames.Log(HERE, first_number(launcher["rank"], os.environ))
-        watch = LauncherWatch(shim, gone, launcher["daemons"])
-        supervisor = Supervisor(log, files.load("job.json"), launcher, watch)
+        role = rank_role.Role(sys.argv[1:], os.environ)
+        watch = LauncherWatch(shim, gone, role.launcher["daemons"])
+        supervisor = Supervisor(frames.Log(HERE, role.rank), role, watch)
         supervisor.run()
         is_replaced = supervisor.world.said is not None
         is_with_others = reap.ASKED in supervisor.signals or supervisor.is_worker_stopping and not is_replaced

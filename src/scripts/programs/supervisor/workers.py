@@ -52,6 +52,11 @@ def reaper(*arguments):
     return " ".join(map(shlex.quote, command_of("reap.py", *arguments)))
 
 
+def of_role(number):
+    """The arguments of reap.py for one role only, by its number."""
+    return [] if number is None else ["%s%d" % (reap.ROLE, number)]
+
+
 def await_ready(child):
     """Reads what a reap.py prints up to its first line: the image's start-up files may have printed something."""
     line = None
@@ -149,13 +154,14 @@ class Workers:
             child = self.ssh(worker, [], command, subprocess.PIPE, subprocess.PIPE)
         return child
 
-    def reap(self, worker, grace, again, report, ended, everywhere, failed=False):
+    def reap(self, worker, grace, again, report, ended, everywhere, failed=False, role=None):
         """Ends the job's ranks on another node, and what else is left of it there once they have ended `everywhere`.
-        Sets `ended` when the ranks have. `failed`: whether a rank has failed."""
+        Sets `ended` when the ranks have. `failed`: whether a rank has failed; `role`: the number of the only role
+        that is ended."""
         node = worker["node"]
         report.silent[node] = "no answer"
         try:
-            child = self.start_reaper(worker, str(grace), *["again"] * again, *["failed"] * failed)
+            child = self.start_reaper(worker, str(grace), *["again"] * again, *["failed"] * failed, *of_role(role))
         except OSError:
             ended.set()
             return
@@ -206,10 +212,10 @@ class Workers:
         for_each(candidates, lambda worker: self.reap(worker, grace, True, report, threading.Event(), everywhere))
         return set(report.ends)
 
-    def started(self, worker):
+    def started(self, worker, role=None):
         """How many ranks have started on a node, or None if it does not answer. Uses a login of its own: the open
-        connection is for the end."""
-        command = [reaper("started")]
+        connection is for the end. `role`: the number of the only one that counts."""
+        command = [reaper("started", *of_role(role))]
         try:
             child = self.ssh(worker, [], command, subprocess.DEVNULL, subprocess.PIPE)
         except OSError:

@@ -1,0 +1,81 @@
+"""When a rank of a role is ready for those of other roles (model/role.rs). An address is asked by a thread: it may not
+answer for long, and the output of the rank does not wait for that. Modules that take a while are imported by those few
+ranks that need them."""
+import os
+import re
+import threading
+import time
+
+EVERY = 0.2  # seconds between two checks
+ANSWER = 2  # seconds for an answer
+URL = re.compile(r"http://:(\d+)(/.*)?\Z", re.S)
+LOCAL = "127.0.0.1"
+
+
+def accepts(address, port):
+    """Returns whether something accepts connections there."""
+    import socket
+    try:
+        socket.create_connection((address, port), ANSWER).close()
+        return True
+    except OSError:
+        return False
+
+
+def answers(address, port, path):
+    """Returns whether an HTTP server answers with a status below 400. Knows no proxies."""
+    import http.client
+    connection = http.client.HTTPConnection(address, port, timeout=ANSWER)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status < 400
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class Check:
+    """A check whether a rank is ready. `condition`: as launcher.json has it; `role`: the rank's (rank_role.py);
+    `report`: reports that it is, and returns whether that was possible."""
+
+    def __init__(self, condition, role, report):
+        self.kind = condition["kind"] if condition else None
+        self.condition, self.role, self.report = condition, role, report
+        self.is_ready, self.is_reported = self.kind is None, False
+        self.text = condition["text"].encode() if self.kind == "line" else None
+
+    def begin(self):
+        if self.kind in ("http", "port", "file"):
+            threading.Thread(target=self.repeat, daemon=True).start()
+
+    def see(self, line):
+        """Takes a line of the rank."""
+        self.is_ready = self.is_ready or self.text in line
+
+    def repeat(self):
+        while not self.is_ready:
+            self.is_ready = self.holds()
+            time.sleep(EVERY)
+
+    def holds(self):
+        if self.kind == "file":
+            return os.path.exists(os.path.join(self.role.job["cwd"], self.condition["path"]))
+        port, path = self.role.ports.get(self.condition.get("name")), None
+        if self.kind == "http":
+            found = URL.match(self.role.fill_in(self.condition["url"]))
+            port, path = (int(found.group(1)), found.group(2) or "/") if found else (None, None)
+        # a program may listen at one of them only
+        return port is not None and any(answers(address, port, path) if path else accepts(address, port)
+                                        for address in (self.role.address, LOCAL))
+
+    def follow(self):
+        """Reports once that the rank is ready."""
+        if self.is_ready and not self.is_reported:
+            self.is_reported = self.report()
+
+    def finish(self):
+        """Takes the end of a rank that has done what was to be done."""
+        if self.kind == "file" and not self.is_ready:
+            self.is_ready = self.holds()
+        self.follow()
