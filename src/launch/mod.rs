@@ -12,6 +12,7 @@ mod mpirun;
 pub mod open_mpi;
 pub mod placement;
 pub mod programs;
+pub mod role_placement;
 mod srun;
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,21 @@
 //! A project's directory on this machine, its command, and its name on the nodes.
 
+mod roles;
+
 use crate::cluster::operator::operator;
 use crate::error::Error;
 use crate::files;
 use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;
 use crate::text::digest::hex;
+pub use roles::ProjectRole;
+use roles::RoleTable;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
 
 /// The most bytes of a project's `hvdctl.toml`.
 const MOST: u64 = 1 << 20;
@@ -84,6 +89,13 @@ pub struct ProjectFile {
     /// a new image.
     #[serde(default)]
     pub setup_files: Vec<String>,
+    /// The roles of the job, each with a program of its own; instead of `command`. The table below has their fields.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<RoleTable>"))]
+    role: Vec<Spanned<RoleTable>>,
+    /// The roles that these tables describe.
+    #[serde(skip)]
+    pub roles: Vec<ProjectRole>,
 }
 
 impl ProjectFile {
@@ -99,11 +111,32 @@ impl ProjectFile {
             text => String::from_utf8(text.map_err(|e| wrong(e.to_string()))?)
                 .map_err(|_| wrong("it is not UTF-8".to_owned()))?,
         };
-        let file: ProjectFile = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().to_owned()))?;
+        let mut file: ProjectFile = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().to_owned()))?;
         if file.setup.is_none() && !file.setup_files.is_empty() {
             return Err(wrong("setup_files without setup, whose commands would read them".to_owned()));
         }
+        let of_role = |(why, hint): roles::Fault| Error::usage(format!("{}: {why}", path.display()), hint);
+        file.roles = roles::read(&text, std::mem::take(&mut file.role)).map_err(of_role)?;
+        if file.command.is_some() && !file.roles.is_empty() {
+            let why = "it has `command` and roles, which have commands of their own".to_owned();
+            return Err(of_role((why, "move `command` into a [[role]]".to_owned())));
+        }
         Ok(file)
+    }
+
+    /// Checks that the project has no roles.
+    ///
+    /// # Errors
+    /// That `command` does not know them, with `hint`.
+    pub fn refuse_roles(&self, command: &str, hint: &str) -> Result<(), Error> {
+        match self.roles.as_slice() {
+            [] => Ok(()),
+            roles => {
+                let names: Vec<&str> = roles.iter().map(|role| role.name.as_str()).collect();
+                let why = format!("{command} does not support roles, but hvdctl.toml has {}", names.join(", "));
+                Err(Error::usage(why, hint))
+            }
+        }
     }
 }
 
@@ -123,13 +156,21 @@ pub struct ProjectCommand {
 /// # Errors
 /// If there is no command, or more than one; if `hvdctl.toml` cannot be read.
 pub fn command(root: &Path, given: Vec<ProgramArgument>) -> Result<ProjectCommand, Error> {
+    command_of(root, ProjectFile::read(root)?, given)
+}
+
+/// Returns the same of a file that was read.
+///
+/// # Errors
+/// As [`command`].
+pub fn command_of(root: &Path, file: ProjectFile, given: Vec<ProgramArgument>) -> Result<ProjectCommand, Error> {
     let unclear = |why: &str| {
         Error::usage(
             format!("the project {} has no clear entry point: {why}", root.display()),
             "name the program: hvdctl train PROJECT -np N -- python your_script.py",
         )
     };
-    let ProjectFile { command, launcher, .. } = ProjectFile::read(root)?;
+    let ProjectFile { command, launcher, .. } = file;
     if command.as_ref().is_some_and(|argv| argv.is_empty() || argv.iter().any(|part| part.contains('\0'))) {
         let why = "hvdctl.toml: command must name a program, e.g. command = [\"python\", \"train.py\"]";
         return Err(unclear(why));
