@@ -79,7 +79,7 @@ pub struct ProjectFile {
     command: Option<Vec<String>>,
     /// The launcher of the ranks, unless `--launcher` names one. The default is `slurm.launcher` of the
     /// inventory under Slurm, otherwise `cluster.launcher`.
-    launcher: Option<LauncherName>,
+    pub launcher: Option<LauncherName>,
     /// A Dockerfile in the project, by its path there. The image that it builds replaces the cluster's.
     pub build: Option<String>,
     /// Commands that add to the image what the project needs. They run in a shell, once for all nodes. Without it the
@@ -151,19 +151,12 @@ pub struct ProjectCommand {
     pub launcher: Option<LauncherName>,
 }
 
-/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script.
+/// Returns the command of a project without roles: the `given` one, else that of `file`, its `hvdctl.toml`, else its only
+/// script.
 ///
 /// # Errors
-/// If there is no command, or more than one; if `hvdctl.toml` cannot be read.
-pub fn command(root: &Path, given: Vec<ProgramArgument>) -> Result<ProjectCommand, Error> {
-    command_of(root, ProjectFile::read(root)?, given)
-}
-
-/// Returns the same of a file that was read.
-///
-/// # Errors
-/// As [`command`].
-pub fn command_of(root: &Path, file: ProjectFile, given: Vec<ProgramArgument>) -> Result<ProjectCommand, Error> {
+/// If there is no command, or more than one.
+pub fn command(root: &Path, file: ProjectFile, given: Vec<ProgramArgument>) -> Result<ProjectCommand, Error> {
     let unclear = |why: &str| {
         Error::usage(
             format!("the project {} has no clear entry point: {why}", root.display()),
@@ -259,7 +252,8 @@ mod tests {
                 fs::write(root.join("hvdctl.toml"), text).unwrap();
             }
             let given = given.iter().map(|argument| ProgramArgument::from(*argument)).collect();
-            let command = command(root, given).map_err(|error| error.to_string());
+            let command = ProjectFile::read(root).and_then(|file| command(root, file, given));
+            let command = command.map_err(|error| error.to_string());
             command.map(|ProjectCommand { argv, is_default, launcher }| {
                 let argv = argv.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
                 (if is_default { format!("{argv} by default") } else { argv }, launcher)

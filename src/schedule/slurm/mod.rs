@@ -202,8 +202,14 @@ impl BatchJob {
         let launcher = launch::launcher(self.options.launcher, self.options.controller);
         let launcher = launcher.unpinned_description().to_string();
         let (record, environment) = (&self.record, &variables(&self.cluster, &self.record, &self.environment, 1.0));
-        let contents =
-            DirectoryContents { record, launcher: &launcher, environment, is_shared: false, others: &others };
+        let contents = DirectoryContents {
+            record,
+            launcher: &launcher,
+            environment,
+            role_environments: &[],
+            is_shared: false,
+            others: &others,
+        };
         write(&self.cluster, &self.login, contents).await?;
         Ok(directory)
     }
