@@ -207,31 +207,44 @@ mod tests {
     fn value(schema: &Value) -> (String, String) {
         let names = LauncherName::value_variants().iter().map(|launcher| format!("\"{launcher}\""));
         let types = schema["type"].as_array().map_or_else(|| vec![&schema["type"]], |types| types.iter().collect());
-        match types[0].as_str() {
-            Some("array") => ("a list of strings".to_owned(), "['a']".to_owned()),
-            Some("string") => ("a string".to_owned(), "'a'".to_owned()),
-            _ => (names.collect::<Vec<_>>().join(" or "), "'env'".to_owned()),
-        }
+        let (expected, example) = match types[0].as_str() {
+            Some("array") if schema["items"]["$ref"].is_string() => ("tables", "[]"),
+            Some("array") => ("a list of strings", "['a']"),
+            Some("string") => ("a string", "'a'"),
+            Some("integer") => ("a whole number", "1"),
+            Some("object") => ("a table of strings", "{ A = '1' }"),
+            _ => return (names.collect::<Vec<_>>().join(" or "), "'env'".to_owned()),
+        };
+        (expected.to_owned(), example.to_owned())
     }
 
-    /// The table of fields in the documentation; `UPDATE_DOCS=1 cargo test --lib project` regenerates it.
+    /// The table of the fields of a type, which is read with `others` next to them.
+    fn table<T: schemars::JsonSchema + serde::de::DeserializeOwned>(others: &[(&str, &str)]) -> String {
+        let schema = schemars::schema_for!(T).to_value();
+        let mut rows = "| field | value | meaning |\n|---|---|---|\n".to_owned();
+        for (name, field) in schema["properties"].as_object().unwrap() {
+            let (expected, example) = value(field);
+            let others = others.iter().filter(|(other, _)| other != name);
+            let others: String = others.map(|(name, value)| format!("{name} = {value}\n")).collect();
+            // as the reader takes it, and nothing else
+            let read = |value: &str| toml::from_str::<T>(&format!("{others}{name} = {value}"));
+            assert!(read(&example).is_ok() && read("true").is_err(), "{name}");
+            let doc = field["description"].as_str().unwrap().replace('\n', " ");
+            assert!(doc.ends_with('.'), "{name}: {doc}");
+            rows.push_str(&format!("| `{name}` | {expected} | {doc} |\n"));
+        }
+        rows
+    }
+
+    /// The tables of fields in the documentation; `UPDATE_DOCS=1 cargo test --lib project` regenerates them.
     #[test]
     fn the_documentation_has_every_field() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/project.md");
         let old = fs::read_to_string(&file).unwrap();
         let (by_hand, _) = old.split_once(MARK).expect("a generated part");
-        let schema = schemars::schema_for!(ProjectFile).to_value();
-        let mut rows = String::new();
-        for (name, field) in schema["properties"].as_object().unwrap() {
-            let (expected, example) = value(field);
-            // as the reader takes it, and nothing else
-            let read = |value: &str| toml::from_str::<ProjectFile>(&format!("{name} = {value}"));
-            assert!(read(&example).is_ok() && read("1").is_err(), "{name}");
-            let doc = field["description"].as_str().unwrap().replace('\n', " ");
-            assert!(doc.ends_with('.'), "{name}: {doc}");
-            rows.push_str(&format!("| `{name}` | {expected} | {doc} |\n"));
-        }
-        let new = format!("{by_hand}{MARK}\n| field | value | meaning |\n|---|---|---|\n{rows}");
+        let (fields, of_roles) =
+            (table::<ProjectFile>(&[]), table::<RoleTable>(&[("name", "'a'"), ("command", "['a']")]));
+        let new = format!("{by_hand}{MARK}\n{fields}\n## Fields of a [[role]]\n\n{of_roles}");
         if std::env::var_os("UPDATE_DOCS").is_some() {
             fs::write(file, new).unwrap();
         } else {

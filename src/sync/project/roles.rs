@@ -306,3 +306,108 @@ fn circle(start: usize, next: &dyn Fn(usize) -> Vec<usize>) -> Option<Vec<usize>
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ProjectFile;
+    use super::*;
+
+    const TRAINER: &str = "[[role]]\nname = 'trainer'\ncommand = ['a']\n";
+
+    fn read(text: &str) -> Result<Vec<ProjectRole>, String> {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("hvdctl.toml"), text).unwrap();
+        ProjectFile::read(directory.path()).map(|file| file.roles).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_role_has_what_its_table_says() {
+        let roles = read(&format!(
+            "{TRAINER}nodes = 2\n\n[[role]]\nname = 'gen-1'\ncommand = ['b', '$PORT_HTTP']\nlauncher = 'env'\n\
+             ranks = 2\ngpus = 0\nports = ['http']\nready = 'http://:$PORT_HTTP/health'\nready_timeout_s = 5\n\
+             needs = ['trainer']\nbeside = 'trainer'\nends = 'restarts 3'\nenv = {{ A = '1' }}\n\
+             [[role]]\nname = 'other'\ncommand = ['c']\n"
+        ))
+        .unwrap();
+        let (trainer, generator, other) = (&roles[0], &roles[1], &roles[2]);
+        assert_eq!(trainer.size, Some(RoleSize::Nodes { nodes: 2, ranks: None }));
+        assert_eq!((trainer.ends, trainer.gpus, trainer.ready_timeout), (Ends::Job, 1, 600));
+        assert_eq!((other.ends, other.size, &other.ready), (Ends::With { role: 0 }, None, &None));
+        let expected = ProjectRole {
+            name: "gen-1".into(),
+            command: vec!["b".into(), "$PORT_HTTP".into()],
+            launcher: Some(LauncherName::Env),
+            size: Some(RoleSize::Ranks(2)),
+            gpus: 0,
+            ports: vec!["http".into()],
+            ready: Some(ReadyWhen::Http { url: "http://:$PORT_HTTP/health".into() }),
+            ready_timeout: 5,
+            needs: vec![0],
+            beside: Some(0),
+            ends: Ends::Restarts { times: 3 },
+            env: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
+        };
+        assert_eq!(*generator, expected);
+        for (text, expected) in [
+            ("http://:${PORT_A}", ReadyWhen::Http { url: "http://:${PORT_A}".into() }),
+            ("http://:8000/x", ReadyWhen::Http { url: "http://:8000/x".into() }),
+            ("port a", ReadyWhen::Port { name: "a".into() }),
+            ("line it is up", ReadyWhen::Line { text: "it is up".into() }),
+            ("file a b", ReadyWhen::File { path: "a b".into() }),
+        ] {
+            assert_eq!(ready(text, &["a".to_owned()]), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn each_fault_has_its_line_and_a_way_out() {
+        let of = |rest: &str| format!("{TRAINER}ranks = 1\n{rest}");
+        let second = |rest: &str| of(&format!("\n[[role]]\nname = 'generator'\ncommand = ['b']\n{rest}"));
+        for (text, words, hint) in [
+            (
+                of("[[role]]\nname = 'trainer'\ncommand = ['b']"),
+                "line 5: the role trainer: another role has this name",
+                "a name of its own",
+            ),
+            (
+                of("[[role]]\nname = 'Trainer'\ncommand = ['b']"),
+                "the same variable HVDCTL_ROLE_TRAINER_HOSTS",
+                "other names",
+            ),
+            (of("ports = ['hosts']"), "two of its ports would have the same variable", "not `hosts`"),
+            (of("[[role]]\nname = 'a b'\ncommand = ['b']"), "its name is not plain", "1 to 32 letters"),
+            (
+                of("[[role]]\nname = 'b'\ncommand = []"),
+                "line 5: the role b: its command names no program",
+                "as in command",
+            ),
+            (second("needs = ['generator']"), "line 6: the role generator: needs names the role itself", "`needs`"),
+            (
+                of("needs = ['generator']\n[[role]]\nname = 'generator'\ncommand = ['b']\nneeds = ['trainer']"),
+                "needs leads in a circle: trainer → generator → trainer",
+                "`needs`",
+            ),
+            (second("beside = 'generator'"), "beside names the role itself", "`beside`"),
+            (second("beside = 'x'"), "there is no role \"x\"", "the roles are trainer, generator"),
+            (second("ends = 'with x'"), "ends: there is no role \"x\"", "the roles are trainer, generator"),
+            (second("ends = 'with generator'"), "ends names the role itself", "`ends`"),
+            (second("ends = 'sometimes'"), "ends: \"sometimes\" is no end", "\"restarts N\""),
+            (second("ends = 'restarts 0'"), "has no number of 1 to 1000", "restarts 3"),
+            (of("ends = 'restarts 2'"), "no role ends the job", "ends the job"),
+            (second("ready = 'port x'"), "ready: it has no port \"x\"", "(it has none)"),
+            (second("ports = ['a']\nready = 'http://:$PORT_HTTP/'"), "ready: it has no port \"http\"", "(a)"),
+            (second("ready = 'http://:/x'"), "has no port", "$PORT_HTTP"),
+            (second("ready = 'http://host:1/x'"), "is no condition", "line TEXT"),
+            (second("ports = ['A']"), "\"A\" is not a name of a port", "lower-case"),
+            (second("env = { 'A B' = '1' }"), "line 6: the role generator: env: ", "EPOCHS"),
+            (second("ranks = 1\nnodes = 1"), "`ranks` together with `nodes`", "leave out"),
+            (second("nodes = 1\nbeside = 'trainer'"), "it has `nodes` and `beside`", "ranks_per_node"),
+            (second("rank = 1"), "unknown field `rank`", "fix or remove"),
+            (second("ranks = 0"), "line 9", "fix or remove"),
+            (format!("command = ['x']\n{TRAINER}"), "it has `command` and roles", "move `command`"),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert!(error.contains(words) && error.contains(hint), "{words}: {error}");
+        }
+    }
+}
