@@ -508,7 +508,7 @@ mod tests {
     fn np_in_all_its_spellings() {
         for line in ["hvdctl train p -np 2", "hvdctl train -np=2 p", "hvdctl train p --np 2", "hvdctl train p --np=2"] {
             let Command::Train(train) = parse(line).unwrap().command else { panic!("{line}") };
-            assert_eq!(train.np.unwrap().max, 2, "{line}");
+            assert_eq!(train.np.unwrap().ranks().unwrap().max, 2, "{line}");
         }
         assert!(parse("hvdctl train p").is_err(), "-np is required");
         let Command::Train(train) = parse("hvdctl train p --best 2").unwrap().command else { panic!() };

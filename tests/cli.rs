@@ -307,12 +307,8 @@ fn invalid_arguments_are_refused() {
     exit code: 2
     --- stdout
     --- stderr
-    error: the following required arguments were not provided:
-      <--np <N>|--best <N>>
-
-    Usage: hvdctl train <--np <N>|--best <N>> <PROJECT> [-- <COMMAND>...]
-
-    For more information, try '--help'.
+    error: the number of ranks is missing: train needs -np N, or --best N for all slots of the N best nodes
+      hint: hvdctl train p -np 2
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["run", "-np", "2"]), @r"
     exit code: 2

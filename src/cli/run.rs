@@ -4,6 +4,7 @@ use super::Waiting;
 use crate::error::Error;
 use crate::inventory::{Bind, Cluster, Controller, LauncherName, VARIABLE, parse_size};
 use crate::launch;
+use crate::launch::job_size::JobSize;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::ElasticMode;
 use crate::sync::project;
@@ -133,6 +134,14 @@ pub(super) fn ranks(text: &str) -> Result<u32, String> {
     ranks.map_err(|_| "the number of ranks must be a whole number of at least 1".to_owned())
 }
 
+/// Reads the number of ranks of a job that has no project.
+fn ranks_without_roles(text: &str) -> Result<RankCount, String> {
+    match text.contains('=') {
+        true => Err("roles are those of a project: hvdctl train PROJECT -np ROLE=N".to_owned()),
+        false => text.parse(),
+    }
+}
+
 /// An eighth of a log is removed at a time, which must be longer than any of its lines.
 fn size(text: &str) -> Result<u64, String> {
     let size = parse_size(text).filter(|size| *size >= 2 << 20);
@@ -169,19 +178,34 @@ impl LauncherChoice {
     /// # Errors
     /// A controller for another launcher than `horovodrun`; what only Slurm has.
     pub fn launcher(&self, project: Option<LauncherName>, cluster: &Cluster) -> Result<LauncherName, Error> {
-        let launcher = self.launcher.or(project).unwrap_or(cluster.launcher);
-        if launcher == LauncherName::Srun && cluster.can().choose_nodes {
+        self.launchers(&[None], project, cluster).map(|launchers| launchers[0])
+    }
+
+    /// Returns the launcher of each role: its `own`, else that of the arguments, else that of the project, else the
+    /// cluster's.
+    ///
+    /// # Errors
+    /// A controller where none is `horovodrun`; what only Slurm has.
+    pub fn launchers(
+        &self,
+        own: &[Option<LauncherName>],
+        project: Option<LauncherName>,
+        cluster: &Cluster,
+    ) -> Result<Vec<LauncherName>, Error> {
+        let default = self.launcher.or(project).unwrap_or(cluster.launcher);
+        let launchers: Vec<LauncherName> = own.iter().map(|own| own.unwrap_or(default)).collect();
+        if launchers.contains(&LauncherName::Srun) && cluster.can().choose_nodes {
             let hint = "use --scheduler slurm, or a table [slurm] in the inventory";
             return Err(Error::usage("srun is the launcher of Slurm", hint));
         }
         let has_controller = self.controller.is_some() || self.gloo || self.mpi;
-        if has_controller && !launcher.has_controller() {
+        if has_controller && !launchers.iter().any(|launcher| launcher.has_controller()) {
             return Err(Error::usage(
-                format!("--controller is for horovodrun, but the launcher is {launcher}"),
+                format!("--controller is for horovodrun, but the launcher is {}", launchers[0]),
                 "leave out --controller, or use --launcher horovodrun",
             ));
         }
-        Ok(launcher)
+        Ok(launchers)
     }
 
     /// Returns the controller of the arguments, else the cluster's.
@@ -268,14 +292,17 @@ fn size_of_job() -> ArgGroup {
 
 /// Options of `train`.
 #[derive(Debug, Clone, Args)]
-#[command(group = size_of_job())]
 pub struct Train {
     /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic [default with --best: all slots of its nodes]
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic; ROLE=N,… sets that of each role [default: that
+    /// of the roles in hvdctl.toml; with --best all slots of its nodes]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
-    pub np: Option<RankCount>,
+    pub np: Option<JobSize>,
+    /// Start only this role of hvdctl.toml
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<String>,
     /// Project name on the nodes; replaces an existing project of that name [default: the directory's name]
     #[arg(long = "as", value_name = "NAME")]
     pub name_on_nodes: Option<String>,
@@ -301,7 +328,7 @@ pub struct Train {
 #[command(group = size_of_job())]
 pub struct Run {
     /// Number of ranks, also written -np N; MIN:MAX makes the job elastic [default with --best: all slots of its nodes]
-    #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
+    #[arg(long = "np", value_name = "N", allow_negative_numbers = true, value_parser = ranks_without_roles)]
     pub np: Option<RankCount>,
     /// Options of the job
     #[command(flatten)]

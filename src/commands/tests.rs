@@ -18,6 +18,7 @@ mod pool;
 mod queue;
 mod records;
 mod reports;
+mod roles;
 mod rotation;
 mod setup;
 mod signals;

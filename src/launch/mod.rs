@@ -8,10 +8,12 @@ pub mod description;
 mod env;
 pub mod env_file;
 pub mod horovodrun;
+pub mod job_size;
 mod mpirun;
 pub mod open_mpi;
 pub mod placement;
 pub mod programs;
+pub mod role_placement;
 mod srun;
 #[cfg(test)]
 mod tests;
@@ -278,9 +280,11 @@ impl Launcher {
 
     /// Returns the environment of the launcher's container as `NAME=VALUE`; it is handed on to every rank. The user's
     /// own variables may be secret: the job supervisor takes those that the launcher reads from the job's directory.
+    /// With roles, each has its own launcher's (`RoleDescription::environment`).
     pub fn container_environment(&self, id: &str, request: &LaunchRequest<'_>) -> Vec<String> {
         let base = [("HVDCTL_JOB", id.to_owned()), ("PYTHONUNBUFFERED", "1".to_owned())];
-        let all = base.into_iter().chain((self.environment)(request));
+        let own = if request.role.is_none() { (self.environment)(request) } else { Vec::new() };
+        let all = base.into_iter().chain(own);
         all.map(|(name, value)| format!("{name}={value}")).collect()
     }
 

@@ -178,6 +178,18 @@ impl Placement {
         before.filter_map(|other| other.roles.get(role)).fold(0, |sum: u32, ranks| sum.saturating_add(*ranks))
     }
 
+    /// Returns how many ports in a row its ranks find one another by: as many as a node has ranks, role by role.
+    pub fn rendezvous_ports(&self) -> u32 {
+        let roles = self.shares.iter().map(|share| share.roles.len()).max().unwrap_or_default();
+        let most = |of: &dyn Fn(&Share) -> u32| self.shares.iter().map(of).max().unwrap_or_default();
+        match roles {
+            0 => most(&|share| share.ranks),
+            roles => (0..roles).fold(0, |sum: u32, role| {
+                sum.saturating_add(most(&|share| share.roles.get(role).copied().unwrap_or_default()))
+            }),
+        }
+    }
+
     /// Returns the node of a rank, and its local rank there.
     pub fn node_of(&self, rank: u32) -> Option<(&str, u32)> {
         self.shares

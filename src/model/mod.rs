@@ -17,6 +17,7 @@ pub mod lease;
 pub mod queue;
 pub mod restart;
 pub mod role;
+pub mod role_size;
 pub mod root_cause;
 
 pub mod stack;

@@ -210,8 +210,7 @@ impl Record {
     /// Returns the ports that the job has on its nodes. `workers`: the port of the cluster's own workers.
     pub fn ports(&self, workers: u16) -> Vec<KnownPorts> {
         let own = (self.port != workers && self.port != 0).then_some((self.port, 1, "the sshd of its workers"));
-        let most = self.placement.shares.iter().map(|share| share.ranks).max().unwrap_or_default();
-        let count = u16::try_from(most).unwrap_or(u16::MAX).max(1);
+        let count = u16::try_from(self.placement.rendezvous_ports()).unwrap_or(u16::MAX).max(1);
         let rendezvous = self.rendezvous_port.map(|port| (port, count, "its MASTER_PORT"));
         let known = |(first, count, what)| KnownPorts { first, count, owner: format!("job {} ({what})", self.id) };
         own.into_iter().chain(rendezvous).map(known).collect()

@@ -2,6 +2,7 @@
 
 use super::Scheduler;
 use super::plan::Allocating;
+use super::refuse_roles;
 use crate::cluster::each_node::each_node;
 use crate::cluster::node_lock;
 use crate::cluster::observation::ObservedNode;
@@ -71,6 +72,7 @@ impl Scheduler<'_> {
     ) -> Result<AllocatedNodes, Error> {
         let target = self.site.target;
         if may_queue && self.is_queue(&nodes)? {
+            refuse_roles(&options.roles)?;
             return AllocatedNodes::candidates(target, nodes, options.resources);
         }
         match options.submission.first() {
@@ -78,7 +80,7 @@ impl Scheduler<'_> {
                 format!("--sbatch={option} is for jobs under Slurm"),
                 "use --scheduler slurm, a table [slurm] in the inventory, or hvdctl slurm up",
             )),
-            None => AllocatedNodes::new(target, nodes, options.resources),
+            None => AllocatedNodes::new(target, nodes, options),
         }
     }
 

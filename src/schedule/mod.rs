@@ -18,8 +18,11 @@ pub use plan::{Allocating, Plan, ShownPlan, Submitted, run};
 
 use crate::cluster::observation::ObservedNode;
 use crate::cluster::site::Site;
+use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::inventory::Cluster;
+use crate::start::capacity::fit_roles;
+use crate::start::roles::JobRole;
 
 /// Who chooses the nodes of a command's jobs.
 #[derive(Clone, Copy)]
@@ -38,6 +41,46 @@ impl Scheduler<'_> {
     pub fn is_queue(&self, nodes: &[ObservedNode]) -> Result<bool, Error> {
         Ok(!self.is_direct && queue::is_up(nodes, self.site.cluster())?)
     }
+}
+
+/// Refuses roles where Slurm chooses the nodes of a job.
+///
+/// # Errors
+/// If there are any.
+fn refuse_roles(roles: &[JobRole]) -> Result<(), Error> {
+    match roles {
+        [] => Ok(()),
+        _ => Err(Error::usage(
+            "the cluster's queue does not support roles",
+            "bypass it with --scheduler ssh, or end it with hvdctl slurm down",
+        )),
+    }
+}
+
+/// Checks that a site's Slurm does not choose the nodes of a job with these roles.
+///
+/// # Errors
+/// It does.
+pub fn check_roles(roles: &[JobRole], cluster: &Cluster) -> Result<(), Error> {
+    if roles.is_empty() || cluster.can().choose_nodes {
+        return Ok(());
+    }
+    let hint = "use an inventory without [slurm], or a project without [[role]] for each program";
+    Err(Error::usage("jobs under Slurm do not support roles", hint))
+}
+
+/// Checks that the observed nodes can have a job with these roles, as far as that is known before they are allocated.
+///
+/// # Errors
+/// The cluster's queue would choose the nodes; the ranks do not fit on them.
+pub fn check_fit(roles: &[JobRole], (target, is_direct): (&Target, bool), nodes: &[ObservedNode]) -> Result<(), Error> {
+    if roles.is_empty() {
+        return Ok(());
+    }
+    if !is_direct && queue::is_up(nodes, target.cluster())? {
+        refuse_roles(roles)?;
+    }
+    fit_roles(target, nodes, roles).map(drop)
 }
 
 /// Checks that hvdctl may choose the nodes of a job, as far as that is known before a node is contacted.

@@ -19,6 +19,7 @@ use crate::start::in_worker::{NodeCores, check_launcher, cores};
 use crate::start::plan::JobPlan;
 use crate::start::prepare::{Workspaces, gather_outputs};
 use crate::start::request::{JobOptions, JobProgram};
+use std::collections::BTreeSet;
 use std::future::Future;
 
 /// How the nodes of a job are allocated.
@@ -60,8 +61,8 @@ pub struct ShownPlan<'a> {
     pub placed: Option<&'a JobPlan>,
     /// Which ranks would be where; none if a scheduler decides that.
     pub placement: Placement,
-    /// The commands that would be started on the nodes.
-    pub commands: &'a [NodeCommand],
+    /// The commands that would be started on the nodes, for each role, or for all ranks.
+    pub commands: &'a [Vec<NodeCommand>],
     /// The cores and threads of the ranks on each node whose worker is up.
     pub cores: Vec<NodeCores>,
     /// The options with which the job would be submitted.
@@ -295,8 +296,10 @@ pub async fn run(plan: &JobPlan, site: Site<'_>, on_frame: impl FnMut(&str, &Fra
 async fn check_placed(plan: &JobPlan, Site { events, session, .. }: Site<'_>) -> Result<(), Error> {
     plan.check(events)?;
     // the images are built for the default launcher
-    if plan.options.launcher != LauncherName::default() {
-        session.cancellation.run(check_launcher(plan, &plan.commands[0].argv[0])).await?;
+    let others = plan.launchers().filter(|(name, _)| *name != LauncherName::default());
+    let programs: BTreeSet<&str> = others.map(|(_, commands)| commands[0].argv[0].as_str()).collect();
+    for program in programs {
+        session.cancellation.run(check_launcher(plan, program)).await?;
     }
     Ok(())
 }

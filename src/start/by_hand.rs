@@ -27,11 +27,12 @@ impl JobPlan {
         let interface = by_hand.shared_interface(&endpoints)?;
         let hosts: Vec<LaunchHost<'_>> = self.hosts.all().map(HostAssignment::launch_host).collect();
         let job_dir = format!("{}/{}", cluster.jobs_dir, self.id);
+        let most = hosts.iter().map(|host| host.ranks).max().unwrap_or_default();
         let request = LaunchRequest {
             hosts: &hosts,
             first: hosts[0],
             // jobs that begin later take the first ones
-            rendezvous_port: rendezvous_port(&self.hosts, random::below(RENDEZVOUS_PORTS) as u16)?,
+            rendezvous_port: rendezvous_port(&self.hosts, most.max(1), random::below(RENDEZVOUS_PORTS) as u16)?,
             port: cluster.port,
             interface: &interface,
             start_timeout: cluster.start_timeout,

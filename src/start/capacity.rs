@@ -3,11 +3,13 @@
 //! A job has its nodes exclusively, unless it was started with a number of GPUs per node (of slots, if there are no
 //! GPUs): then it has that many, and other jobs of that kind may have the rest.
 
-use super::request::ResourceRequest;
+use super::request::{JobOptions, ResourceRequest};
+use super::roles::JobRole;
 use crate::cluster::observation::{ObservedNode, check_gpus};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::launch::placement::{MapBy, Placement, Share, place};
+use crate::launch::role_placement::{Room, place_roles};
 use crate::model::allocation::{Allocation, AllocationConflict, Resources};
 use crate::node::gpus::GpuDevice;
 use crate::node::network;
@@ -86,8 +88,11 @@ impl AllocatedNodes {
     ///
     /// # Errors
     /// As [`placed`].
-    pub fn new(target: &Target, nodes: Vec<ObservedNode>, wanted: ResourceRequest) -> Result<AllocatedNodes, Error> {
-        let placement = placed(target, &nodes, wanted)?;
+    pub fn new(target: &Target, nodes: Vec<ObservedNode>, options: &JobOptions) -> Result<AllocatedNodes, Error> {
+        let placement = match options.roles.as_slice() {
+            [] => placed(target, &nodes, options.resources)?,
+            roles => placed_roles(target, &nodes, roles)?,
+        };
         Ok(AllocatedNodes { nodes, placement, queue: None })
     }
 
@@ -114,6 +119,59 @@ impl AllocatedNodes {
         let queue = Some(QueueRequest { ranks, map_by: wanted.map_by, per_node: wanted.per_node });
         Ok(AllocatedNodes { nodes, placement, queue })
     }
+}
+
+/// Places the roles of a job on the selected nodes that are not drained, without regard to other jobs.
+///
+/// # Errors
+/// Too many ranks; GPUs that are not known or cannot be divided.
+pub fn fit_roles(target: &Target, nodes: &[ObservedNode], roles: &[JobRole]) -> Result<Placement, Error> {
+    let (drained, selected) = selected(target, nodes)?;
+    let rooms = selected.iter().map(|observed| room(observed)).collect::<Result<Vec<_>, _>>()?;
+    let shapes: Vec<_> = roles.iter().map(JobRole::shape).collect();
+    match place_roles(&rooms, &shapes) {
+        Err(error) if !drained.is_empty() => Err(is_drained(&drained, &error.to_string())),
+        placement => placement,
+    }
+}
+
+/// Returns the slots and GPUs of a node, which are divided among roles.
+fn room(observed: &ObservedNode) -> Result<Room, Error> {
+    let (node, facts) = (&observed.member.node, &observed.facts);
+    let gpus = network::chosen_gpus(node, facts).len();
+    if gpus == 0 && !network::gpu_request(node, facts).is_none() {
+        return Err(Error::check(
+            format!("{}: its GPUs cannot be divided among roles, because nvidia-smi lists none", node.name),
+            format!(
+                "repair the driver, set `gpus = \"none\"` of this [[node]], or leave the node out: --on '!{}'",
+                node.name
+            ),
+        ));
+    }
+    let gpus = u32::try_from(gpus).ok().filter(|gpus| *gpus > 0);
+    Ok(Room { node: node.name.clone(), slots: network::slots(node, facts), gpus })
+}
+
+/// Places the roles of a job on whole nodes.
+fn placed_roles(target: &Target, nodes: &[ObservedNode], roles: &[JobRole]) -> Result<Placement, Error> {
+    let placement = fit_roles(target, nodes, roles)?;
+    let (_, selected) = selected(target, nodes)?;
+    with_launcher(exclusively(&selected, placement)?, nodes)
+}
+
+/// Returns the selected nodes: those that are drained, and the others.
+///
+/// # Errors
+/// With the others whose GPUs are not known.
+fn selected<'a>(
+    target: &Target,
+    nodes: &'a [ObservedNode],
+) -> Result<(Vec<&'a ObservedNode>, Vec<&'a ObservedNode>), Error> {
+    let is_selected = |observed: &&ObservedNode| target.selected.iter().any(|name| name == observed.name());
+    let (drained, selected): (Vec<&ObservedNode>, Vec<&ObservedNode>) =
+        nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
+    let failed = selected.iter().filter_map(|observed| gpus_unknown(observed)).collect::<Vec<_>>();
+    if failed.is_empty() { Ok((drained, selected)) } else { Err(Error::Nodes { failed, done: 0 }) }
 }
 
 /// Places the ranks of a job on the selected nodes: on whole nodes in their order, or on the unallocated part of each.
@@ -149,13 +207,7 @@ impl JobCandidates<'_> {
         nodes: &'a [ObservedNode],
         wanted: ResourceRequest,
     ) -> Result<JobCandidates<'a>, Error> {
-        let is_selected = |observed: &&ObservedNode| target.selected.iter().any(|name| name == observed.name());
-        let (drained, selected): (Vec<&ObservedNode>, Vec<&ObservedNode>) =
-            nodes.iter().filter(is_selected).partition(|observed| observed.facts.drained.is_some());
-        let failed = selected.iter().filter_map(|observed| gpus_unknown(observed)).collect::<Vec<_>>();
-        if !failed.is_empty() {
-            return Err(Error::Nodes { failed, done: 0 });
-        }
+        let (drained, selected) = selected(target, nodes)?;
         let slots =
             selected.iter().map(|observed| most_slots(observed, wanted.per_node)).collect::<Result<Vec<_>, _>>()?;
         let available = slots.iter().fold(0u32, |sum, (_, slots)| sum.saturating_add(*slots));

@@ -2,8 +2,10 @@
 //! them.
 
 use super::hosts::HostAssignment;
+use super::parts::{launcher_file, roles_file};
 use super::plan::{JobPlan, Workers};
 use super::request::{JobOptions, JobProgram};
+use super::roles::JobRole;
 use crate::cluster::member::Member;
 use crate::cluster::operator::{now, operator};
 use crate::error::{ErrorKind, NodeError};
@@ -18,7 +20,7 @@ use crate::secret::Secret;
 use crate::sync::commit::is_commit;
 use crate::transport::node::Script;
 use crate::worker::spec::users;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use zeroize::Zeroizing;
 
@@ -78,8 +80,10 @@ impl JobPlan {
     async fn create(&self, host: &HostAssignment, more: Vec<PackedFile<'_>>) -> Result<(), NodeError> {
         let mut files: Vec<PackedFile<'_>> = programs::ON_EVERY_NODE.into_iter().chain(more).collect();
         files.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, text.as_ref())));
-        let address = self.hosts.launcher.endpoint.address;
-        create(&self.inventory.cluster, host, self.record(host), address, &files).await
+        let (address, roles) = (self.hosts.launcher.endpoint.address, self.options.roles.as_slice());
+        let of_roles = (!roles.is_empty()).then(|| roles_file(roles, &self.hosts));
+        files.extend(of_roles.as_deref().map(|text| (0o644, "roles.json", text)));
+        create(&self.inventory.cluster, host, self.record(host), (address, roles), &files).await
     }
 
     /// Returns the project's directory, as the ranks of a node see it.
@@ -112,7 +116,7 @@ impl JobPlan {
             bind: options.bind,
             cwd: directory_of_ranks(cluster, program, &self.id, self.workspace(host)),
             port: self.workers.port(cluster),
-            rendezvous_port: Some(self.rendezvous_port),
+            rendezvous_port: self.rendezvous_ports.first().copied(),
             ..record_of(cluster, program, options)
         }
     }
@@ -138,6 +142,7 @@ pub fn record_of(cluster: &Cluster, program: &JobProgram, options: &JobOptions) 
         launcher: options.launcher,
         controller: options.launcher.has_controller().then_some(options.controller),
         command: program.command.clone(),
+        roles: options.roles.iter().map(JobRole::recorded).collect(),
         default_command: program.is_default_command,
         commit: program.commit.as_ref().map(|commit| commit.id.clone()),
         dirty: program.commit.as_ref().and_then(|commit| commit.is_dirty),
@@ -167,18 +172,40 @@ pub(super) async fn create(
     cluster: &Cluster,
     host: &HostAssignment,
     record: Record,
-    first: IpAddr,
+    (first, roles): (IpAddr, &[JobRole]),
     others: &[PackedFile<'_>],
 ) -> Result<(), NodeError> {
     let Member { node, .. } = &host.observed.member;
     let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
-    let launcher = record.launcher().rank_description(&host.endpoint, first).to_string();
-    let is_shared = record.port == cluster.port && record.placement.launcher() != node.name;
-    let environment = variables(cluster, &record, &host.environment, host.speed);
-    let contents =
-        DirectoryContents { record: &record, launcher: &launcher, environment: &environment, is_shared, others };
+    let placed = (&record.placement, node.name.as_str(), &host.endpoint);
+    let launcher = match roles {
+        [] => record.launcher().rank_description(&host.endpoint, first).to_string(),
+        roles => launcher_file(roles, placed, first, (record.stall, record.stall_warning)),
+    };
+    let launches = record.placement.launcher() == node.name;
+    let is_shared = record.port == cluster.port && !launches;
+    let of_ranks = |given| variables(cluster, &record, given, host.speed);
+    // a launcher reads some variables of its ranks, also on a node without them
+    let here = host.roles.iter().enumerate().filter(|(_, role)| role.ranks > 0 || launches);
+    let role_environments: Vec<_> =
+        here.map(|(number, role)| (role_environment(number), of_ranks(&role.environment))).collect();
+    // the file of a job with roles only shows that the job has not ended
+    let environment = if roles.is_empty() { of_ranks(&host.environment) } else { BTreeMap::new() };
+    let contents = DirectoryContents {
+        record: &record,
+        launcher: &launcher,
+        environment: &environment,
+        role_environments: &role_environments,
+        is_shared,
+        others,
+    };
     write(cluster, &host.observed.member, contents).await
+}
+
+/// Returns the name of the file with the environment of a role's ranks.
+fn role_environment(role: usize) -> String {
+    format!("env.{role}.json")
 }
 
 /// Returns the ranks' environment: `given`, and hvdctl's own variables.
@@ -204,6 +231,8 @@ pub struct DirectoryContents<'a> {
     pub launcher: &'a str,
     /// The ranks' environment.
     pub environment: &'a BTreeMap<String, Secret>,
+    /// Those of the ranks of roles, with the names of their files.
+    pub role_environments: &'a [(String, BTreeMap<String, Secret>)],
     /// Set if its ranks run in the worker that jobs share.
     pub is_shared: bool,
     /// Further files.
@@ -216,21 +245,29 @@ pub struct DirectoryContents<'a> {
 /// With the node's message, or of kind [`ErrorKind::JobExists`] if another job has the directory; or if a file cannot be
 /// written as JSON.
 pub async fn write(cluster: &Cluster, member: &Member, contents: DirectoryContents<'_>) -> Result<(), NodeError> {
-    let DirectoryContents { record, launcher, environment, is_shared, others } = contents;
+    let DirectoryContents { record, launcher, environment, role_environments, is_shared, others } = contents;
     let jobs_dir = &cluster.jobs_dir;
     let operation = format!("create the directory of the job in {jobs_dir}");
     let failed = |cause: String| NodeError::failed(&member.node.name, &operation, cause);
-    let given = environment.keys().filter(|name| !name.starts_with(OWN_VARIABLES)).cloned();
-    let record = &Record { variables: given.collect(), ..record.clone() };
+    let of_roles = role_environments.iter().flat_map(|(_, environment)| environment.keys());
+    let given: BTreeSet<&String> =
+        environment.keys().chain(of_roles).filter(|name| !name.starts_with(OWN_VARIABLES)).collect();
+    let record = &Record { variables: given.into_iter().cloned().collect(), ..record.clone() };
     let text = stored::write_checked("job.json", record).map_err(failed)?;
-    let environment: BTreeMap<&str, &str> =
-        environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
-    let environment = Zeroizing::new(stored::json(ENVIRONMENT, &environment).map_err(failed)?);
+    let secret = |name: &str, environment: &BTreeMap<String, Secret>| {
+        let environment: BTreeMap<&str, &str> =
+            environment.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+        Ok(Zeroizing::new(stored::json(name, &environment).map_err(failed)?))
+    };
+    let environment = secret(ENVIRONMENT, environment)?;
+    let role_environments = role_environments.iter().map(|(name, of)| Ok((name.as_str(), secret(name, of)?)));
+    let role_environments = role_environments.collect::<Result<Vec<_>, NodeError>>()?;
     let mut files = vec![
         (0o600, "job.json", text.as_str()),
         (0o600, ENVIRONMENT, environment.as_str()),
         (0o644, "launcher.json", launcher),
     ];
+    files.extend(role_environments.iter().map(|(name, text)| (0o600, *name, text.as_str())));
     files.extend(others);
     if record.sample > 0 {
         files.push((0o600, "samples", ""));

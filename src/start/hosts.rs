@@ -1,15 +1,17 @@
 //! The nodes that take part in a job: which they are, how ranks reach each other there, and with which environment.
 
 use super::request::JobOptions;
+use super::roles::JobRole;
 use crate::cluster::observation::{self, ObservedNode};
 use crate::cluster::target::Target;
 use crate::error::{Error, NodeError};
 use crate::grade::speed::{JobNode, speeds};
 use crate::inventory::Inventory;
+use crate::launch;
 use crate::launch::description::LaunchHost;
 use crate::launch::env_file::environment;
-use crate::launch::placement::Placement;
-use crate::launch::{self, Launcher};
+use crate::launch::placement::{Placement, Share};
+use crate::launch::role_placement::divide;
 use crate::model::engine::{VISIBLE_DEVICES, is_of_runtime};
 use crate::node::network::{self, CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES, Endpoint};
 use crate::secret::Secret;
@@ -30,13 +32,32 @@ pub struct HostAssignment {
     pub endpoint: Endpoint,
     /// How many ranks it has.
     pub ranks: u32,
+    /// Those of each role, in the order of the roles; empty in a job without roles.
+    pub roles: Vec<RoleOfHost>,
     /// The ranks' environment: the operator's own variables, over the GPUs that the job has, over [`environment`].
     pub environment: BTreeMap<String, Secret>,
     /// The measured speed of the node, relative to the fastest one with ranks.
     pub speed: f64,
 }
 
+/// The ranks of a role on a node.
+#[derive(Clone)]
+pub struct RoleOfHost {
+    /// How many there are.
+    pub ranks: u32,
+    /// Their environment: as that of a node's ranks, with the variables of the role and its part of the GPUs.
+    pub environment: BTreeMap<String, Secret>,
+}
+
 impl HostAssignment {
+    /// Returns the number of ranks of a role; `None`: of all.
+    pub(super) fn ranks_of(&self, role: Option<usize>) -> u32 {
+        match role {
+            None => self.ranks,
+            Some(role) => self.roles.get(role).map_or(0, |role| role.ranks),
+        }
+    }
+
     /// Returns what the launcher and the job supervisor know of it.
     pub(super) fn launch_host(&self) -> LaunchHost<'_> {
         LaunchHost { node: self.observed.name(), address: self.endpoint.address, ranks: self.ranks }
@@ -65,16 +86,12 @@ impl JobHosts {
         hosts.zip(speeds).for_each(|(host, speed)| host.speed = speed);
     }
 
-    /// Returns the network interface by which this launcher's ranks reach each other.
-    pub(super) fn interface(&self, launcher: &Launcher) -> Result<String, Error> {
-        let endpoints: Vec<_> = self.all().map(|host| (host.observed.name(), &host.endpoint)).collect();
-        launcher.shared_interface(&endpoints)
-    }
-
-    /// Adds the operator's variables to the ranks' environment.
-    pub(super) fn add_variables(&mut self, given: &BTreeMap<String, Secret>, launcher: &Launcher) -> Result<(), Error> {
+    /// Adds the operator's variables to the ranks' environment, and checks those of each launcher.
+    pub(super) fn add_variables(&mut self, options: &JobOptions) -> Result<(), Error> {
         let is_container = self.launcher.observed.member.transport.run_dir().is_none();
-        if let Some(name) = given.keys().find(|name| is_container && is_of_runtime(name)) {
+        let of_roles = options.roles.iter().flat_map(|role| role.project.env.keys());
+        let mut given = options.env.keys().chain(of_roles);
+        if let Some(name) = given.find(|name| is_container && is_of_runtime(name)) {
             let hint = match name.as_str() {
                 VISIBLE_DEVICES => "choose GPUs by `gpus` in the inventory or --gpus-per-node".to_owned(),
                 _ => format!("set {name} in `env` of [defaults] or [[node]], then `hvdctl up`"),
@@ -85,8 +102,16 @@ impl JobHosts {
             ));
         }
         let hosts = std::iter::once(&mut self.launcher).chain(&mut self.others);
-        hosts.for_each(|host| host.environment.extend(given.clone()));
-        launcher.check_variables(self.all().flat_map(|host| host.environment.keys()).map(String::as_str))
+        hosts.for_each(|host| host.environment.extend(options.env.clone()));
+        if options.roles.is_empty() {
+            let names = self.all().flat_map(|host| host.environment.keys()).map(String::as_str);
+            return launch::launcher(options.launcher, options.controller).check_variables(names);
+        }
+        let check = |(number, role): (usize, &JobRole)| {
+            let names = self.all().flat_map(|host| host.roles[number].environment.keys()).map(String::as_str);
+            role.launcher().check_variables(names)
+        };
+        options.roles.iter().enumerate().try_for_each(check)
     }
 
     /// Returns what was observed of each.
@@ -126,12 +151,14 @@ pub(super) fn assign(
         match endpoint {
             Ok(endpoint) => {
                 let mut environment = environment(&observed.member.node, &mut env_files)?;
+                let roles = roles_of_host(&observed, share, &environment, options);
                 add_gpus(&mut environment, &observed, &share.gpus, &options.env);
                 if share.unallocated {
                     // all GPUs may be those of other jobs
                     environment.insert(CUDA_VISIBLE_DEVICES.to_owned(), Secret::plain(""));
                 }
-                hosts.push(HostAssignment { observed, endpoint, ranks: share.ranks, environment, speed: 1.0 });
+                let ranks = share.ranks;
+                hosts.push(HostAssignment { observed, endpoint, ranks, roles, environment, speed: 1.0 });
             }
             Err(error) => failed.push(error),
         }
@@ -143,6 +170,34 @@ pub(super) fn assign(
     let launcher = hosts.iter().position(launches).map(|position| hosts.remove(position));
     let launcher = launcher.ok_or_else(|| Error::Local(format!("{} was not observed", placement.launcher())))?;
     Ok((JobHosts { launcher, others: hosts }, others))
+}
+
+/// Returns the ranks of each role on a node, with their environment. `inventory`: the variables of the node.
+fn roles_of_host(
+    observed: &ObservedNode,
+    share: &Share,
+    inventory: &BTreeMap<String, Secret>,
+    options: &JobOptions,
+) -> Vec<RoleOfHost> {
+    let chosen = network::chosen_gpus(&observed.member.node, &observed.facts);
+    let gpus: Vec<String> = chosen.iter().map(|gpu| gpu.uuid().to_owned()).collect();
+    let ranks = |role: usize| share.roles.get(role).copied().unwrap_or_default();
+    let counts = options.roles.iter().enumerate().map(|(number, role)| (ranks(number), role.project.gpus));
+    let of_role = |((number, role), part): ((usize, &JobRole), &[String])| {
+        let own = role.project.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value.as_str())));
+        let mut given: BTreeMap<String, Secret> = own.collect();
+        given.extend(options.env.clone());
+        let mut environment = inventory.clone();
+        match part {
+            [] if !gpus.is_empty() => {
+                environment.insert(CUDA_VISIBLE_DEVICES.to_owned(), Secret::plain(""));
+            }
+            part => add_gpus(&mut environment, observed, part, &given),
+        }
+        environment.extend(given);
+        RoleOfHost { ranks: ranks(number), environment }
+    };
+    options.roles.iter().enumerate().zip(divide(&gpus, counts)).map(of_role).collect()
 }
 
 /// Adds the variables by which CUDA programs find the GPUs of a job on a node. `allocated`: their UUIDs; empty for all.
@@ -189,10 +244,9 @@ pub(super) fn wrong_name(observed: &ObservedNode, endpoint: &Endpoint) -> Option
     Some(NodeError::failed(observed.name(), "run ranks with Horovod's Gloo", cause).hint(hint))
 }
 
-/// Returns the first of the ports for the ranks to find one another: as many as a node has ranks, and free on all of
-/// them. The search begins `after` so many.
-pub(super) fn rendezvous_port(hosts: &JobHosts, after: u16) -> Result<u16, Error> {
-    let most = hosts.all().map(|host| host.ranks).max().unwrap_or_default().max(1);
+/// Returns the first of so many ports for the ranks to find one another, which are free on all nodes. The search begins
+/// `after` so many.
+pub(super) fn rendezvous_port(hosts: &JobHosts, most: u32, after: u16) -> Result<u16, Error> {
     free_ports(most, FIRST_PORT + after, |port| {
         hosts.observed().any(|observed| observed.facts.network.ports.contains(&port))
     })

@@ -276,7 +276,7 @@ impl Extension<'_> {
         let environment = of(self.launcher).and_then(|from| environment(given, &from, of(&observed)?));
         let environment = environment.map_err(|error: Error| NodeError::failed(node.name(), ADD, error))?;
         let speed = self.speed(&observed, &environment);
-        Ok(HostAssignment { observed, endpoint, ranks, environment, speed })
+        Ok(HostAssignment { observed, endpoint, ranks, roles: Vec::new(), environment, speed })
     }
 
     /// Returns the speed of a node that joins. `given`: the environment of the job, with the speed of the launcher's
@@ -347,7 +347,7 @@ impl Extension<'_> {
         }
         for_each_node(ready.iter().collect(), async |host| {
             let first = observation::place(self.inventory, self.launcher)?.address;
-            directory::create(cluster, host, record.clone(), first, &programs).await
+            directory::create(cluster, host, record.clone(), (first, &[]), &programs).await
         })
         .await
     }

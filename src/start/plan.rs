@@ -2,8 +2,10 @@
 //! changes nothing; a dry run prints it, `execute.rs` carries it out.
 
 use super::capacity::{AllocatedNodes, QueueRequest, allocations, drained};
-use super::hosts::{HostAssignment, JobHosts, RENDEZVOUS_PORTS, assign, rendezvous_port, wrong_name};
+use super::hosts::{HostAssignment, JobHosts, RENDEZVOUS_PORTS, assign, wrong_name};
+use super::parts::{Part, parts};
 use super::request::{JobOptions, JobProgram};
+use super::roles::JobRole;
 use crate::checks::preflight::{self, Preflight};
 use crate::cluster::each_node::all;
 use crate::cluster::observation;
@@ -17,7 +19,7 @@ use crate::job::cleanup::JobNodes;
 use crate::keys::files::{Keys, differing};
 use crate::launch::description::{Elastic, LaunchDescription, Surroundings};
 use crate::launch::placement::Placement;
-use crate::launch::programs::{JOB_SUPERVISOR, QUEUE_WAIT, RANK_SUPERVISOR, command};
+use crate::launch::programs::{JOB_SUPERVISOR, QUEUE_WAIT, command};
 use crate::launch::{LaunchRequest, Launcher, NodeCommand, launcher};
 use crate::model::engine::EngineName;
 use crate::model::launcher::LauncherName;
@@ -77,12 +79,12 @@ pub struct JobPlan {
     pub(super) max_ranks: Option<u32>,
     /// Descriptions of the drained nodes, for a note.
     drained: Vec<String>,
-    /// The commands that are started on the nodes.
-    pub commands: Vec<NodeCommand>,
+    /// The commands that are started on the nodes, for each role; those of a job without roles come first.
+    pub commands: Vec<Vec<NodeCommand>>,
     /// The `hmaster` container without its workspace, which is known after the upload.
     pub container: ContainerSpec,
-    /// The first of the ports by which the ranks find one another.
-    pub(super) rendezvous_port: u16,
+    /// The first of the ports by which the ranks find one another, for each role, or for all ranks.
+    pub(super) rendezvous_ports: Vec<u16>,
     /// The contents of `launch.json` for the job supervisor.
     pub(super) launch: String,
 }
@@ -100,43 +102,37 @@ impl JobPlan {
         id: String,
     ) -> Result<JobPlan, Error> {
         let AllocatedNodes { nodes, placement, queue } = allocated;
-        let launcher = launcher(options.launcher, options.controller);
-        launcher.check_command(&program.command)?;
+        check_commands(&program, &options)?;
         let drained = nodes.iter().filter_map(drained).collect();
         let max_ranks = max_ranks(target, &options);
         let names = observation::host_names(&target.inventory, nodes.iter());
         let (mut hosts, others) = assign(target, &placement, nodes, max_ranks.is_some(), &options)?;
         hosts.compare_speeds();
-        let interface = hosts.interface(launcher)?;
-        hosts.add_variables(&options.env, launcher)?;
+        hosts.add_variables(&options)?;
         let inventory = target.inventory.clone();
         let workers = match queue {
             Some(_) => Workers::own(&inventory.cluster, &id, &hosts, FIRST_OWN_PORT + random::below(OWN_PORTS) as u16)?,
             None => Workers::new(&inventory.cluster, &id, &hosts)?,
         };
         let cluster = &workers.of_job(&inventory).cluster;
-        let with_ranks: Vec<_> = hosts.all().map(HostAssignment::launch_host).filter(|host| host.ranks > 0).collect();
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
         // jobs that get a node at the same time do not see each other's ports
         let after = if queue.is_some() { random::below(RENDEZVOUS_PORTS) as u16 } else { 0 };
-        let request = LaunchRequest {
-            hosts: &with_ranks,
-            first: hosts.launcher.launch_host(),
-            rendezvous_port: rendezvous_port(&hosts, after)?,
-            port: cluster.port,
-            interface: &interface,
-            start_timeout: cluster.start_timeout,
-            stall_timeout: options.stall_timeout,
-            job_dir: &job_dir,
-            rank_program: RANK_SUPERVISOR,
-            kept: options.kept_ranks(cluster.elastic_timeout),
-            role: None,
-        };
-        let container = launcher_container(cluster, &id, &hosts.launcher, launcher, &request, queue.is_some());
+        let parts = parts(&hosts, &options, after)?;
+        let request = parts[0].request(cluster, &job_dir, &options);
+        let container = launcher_container(cluster, &id, &hosts.launcher, parts[0].launcher, &request, queue.is_some());
+        let commands = parts.iter().map(|part| part.launcher.commands(&part.request(cluster, &job_dir, &options)));
         Ok(JobPlan {
-            commands: launcher.commands(&request),
-            rendezvous_port: request.rendezvous_port,
-            launch: launch_file(cluster, launcher, &request, &hosts, &names, &options, (&workers, queue))?,
+            commands: commands.collect(),
+            rendezvous_ports: parts.iter().map(|part| part.rendezvous_port).collect(),
+            launch: launch_file(
+                (cluster, &job_dir),
+                &parts,
+                (&hosts, &placement),
+                &names,
+                &options,
+                (&workers, queue),
+            )?,
             id,
             program,
             options,
@@ -175,7 +171,7 @@ impl JobPlan {
         let others = self.hosts.others.iter().map(|host| self.check_worker(&host.observed));
         let checked = std::iter::once(self.check_launcher().map(|()| Vec::new())).chain(others);
         let mixed = self.hosts.all().filter_map(|host| self.mixed_data(host));
-        let named = self.wrong_names(launcher(self.options.launcher, self.options.controller));
+        let named = self.wrong_names_of(|host| self.is_found_by_name(host));
         let found = self.preflight().failed.into_iter().chain(mixed).chain(named).map(Err);
         let planned = all(events, checked.chain(found).collect())?;
         let planned = self.hosts.observed().zip(planned.iter().map(Vec::as_slice));
@@ -202,18 +198,41 @@ impl JobPlan {
     /// Returns the errors of the nodes to whose host names ranks of this launcher would connect although they do not
     /// lead there.
     pub fn wrong_names(&self, launcher: &Launcher) -> impl Iterator<Item = NodeError> {
-        let by_name = launcher.by_host_name && !self.hosts.others.is_empty();
-        let with_ranks = self.hosts.all().filter(move |host| by_name && host.ranks > 0);
-        with_ranks.filter_map(|host| wrong_name(&host.observed, &host.endpoint))
+        self.wrong_names_of(|host| launcher.by_host_name && host.ranks > 0)
+    }
+
+    /// Returns the same for the nodes that are found by their host names.
+    fn wrong_names_of(&self, by_name: impl Fn(&HostAssignment) -> bool) -> impl Iterator<Item = NodeError> {
+        let by_name = move |host: &&HostAssignment| !self.hosts.others.is_empty() && by_name(host);
+        self.hosts.all().filter(by_name).filter_map(|host| wrong_name(&host.observed, &host.endpoint))
+    }
+
+    /// Returns whether ranks of a node are found by its host name.
+    fn is_found_by_name(&self, host: &HostAssignment) -> bool {
+        let has_ranks = |(role, of): (usize, &JobRole)| of.launcher().by_host_name && host.ranks_of(Some(role)) > 0;
+        match self.options.roles.is_empty() {
+            true => launcher(self.options.launcher, self.options.controller).by_host_name && host.ranks > 0,
+            false => self.options.roles.iter().enumerate().any(has_ranks),
+        }
+    }
+
+    /// Returns the launchers of its roles, or that of a job without, with what is started for each.
+    pub fn launchers(&self) -> impl Iterator<Item = (LauncherName, &[NodeCommand])> {
+        let roles = self.options.roles.iter().map(|role| role.launcher);
+        let all = roles.chain(Some(self.options.launcher).filter(|_| self.options.roles.is_empty()));
+        all.zip(self.commands.iter().map(Vec::as_slice))
     }
 
     /// Returns the error of a node whose ranks would read the files of two pushes: of data that are incomplete there
     /// and that the program's arguments or environment name. Others are only warned about: the job may not need them.
     fn mixed_data(&self, host: &HostAssignment) -> Option<NodeError> {
         let data = self.inventory.cluster.layout(&self.container.name).data;
+        let roles = self.options.roles.iter().flat_map(|role| &role.project.command);
+        let arguments: Vec<String> = self.program.command.iter().chain(roles).map(ToString::to_string).collect();
+        let of_roles = || host.roles.iter().flat_map(|role| role.environment.values());
         let is_named = |name: &str| {
-            self.program.command.iter().any(|argument| names_data(&argument.to_string(), &data, name))
-                || host.environment.values().any(|value| names_data(value.expose(), &data, name))
+            arguments.iter().any(|argument| names_data(argument, &data, name))
+                || host.environment.values().chain(of_roles()).any(|value| names_data(value.expose(), &data, name))
         };
         let pushed = host.observed.facts.storage.pushed.iter().filter(|_| host.ranks > 0);
         let mut mixed = pushed.filter(|(_, data)| data.hash == "-" && data.inode.is_some());
@@ -250,8 +269,10 @@ impl JobPlan {
             open_records(&observed.open.jobs).filter(|record| observed.open.is_under_way(&record.id))
         });
         let others: BTreeMap<String, Record> = others.map(|record| (record.id.clone(), record)).collect();
-        let own = (self.options.launcher == LauncherName::Torchrun).then(|| KnownPorts {
-            first: self.rendezvous_port,
+        let by_torchrun =
+            self.launchers().zip(&self.rendezvous_ports).filter(|((name, _), _)| *name == LauncherName::Torchrun);
+        let own = by_torchrun.map(|(_, port)| KnownPorts {
+            first: *port,
             count: 1,
             owner: "torchrun itself (MASTER_PORT)".to_owned(),
         });
@@ -434,20 +455,32 @@ pub fn describe<'a>(
     }
 }
 
+/// Checks what the ranks run against their launchers.
+fn check_commands(program: &JobProgram, options: &JobOptions) -> Result<(), Error> {
+    match options.roles.as_slice() {
+        [] => launcher(options.launcher, options.controller).check_command(&program.command),
+        roles => roles.iter().try_for_each(|role| role.launcher().check_command(&role.project.command)),
+    }
+}
+
 /// Returns `launch.json`, from which the job supervisor works.
 ///
 /// # Errors
 /// If JSON cannot represent it.
 fn launch_file(
-    cluster: &Cluster,
-    launcher: &Launcher,
-    request: &LaunchRequest<'_>,
-    hosts: &JobHosts,
+    (cluster, job_dir): (&Cluster, &str),
+    parts: &[Part<'_>],
+    (hosts, placement): (&JobHosts, &Placement),
     names: &HostNames,
     options: &JobOptions,
     (workers, queue): (&Workers, Option<QueueRequest>),
 ) -> Result<String, Error> {
+    let requests: Vec<LaunchRequest<'_>> = parts.iter().map(|part| part.request(cluster, job_dir, options)).collect();
+    let (launcher, request) = (parts[0].launcher, &requests[0]);
+    let roles = parts.iter().zip(&requests).zip(&options.roles);
     let description = LaunchDescription {
+        // of all roles
+        first: hosts.launcher.launch_host(),
         names: names.of_node(request.first.node).unwrap_or_default(),
         workers: hosts.others.iter().map(HostAssignment::launch_host).collect(),
         elastic: options.min_ranks().map(|min_ranks| Elastic {
@@ -457,6 +490,7 @@ fn launch_file(
         }),
         queued: queue.is_some(),
         own_workers: *workers != Workers::Shared,
+        roles: roles.map(|((part, request), role)| part.description(role, request, placement)).collect(),
         ..describe(cluster, launcher, request, options)
     };
     stored::write("launch.json", &description).map_err(Error::Local)

@@ -1,5 +1,6 @@
 //! The request for a job: its program, its resources and how it is watched.
 
+use super::roles::JobRole;
 use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::inventory::Node;
@@ -72,6 +73,8 @@ pub struct ProjectRequest {
     pub command: Vec<ProgramArgument>,
     /// Set if that is the default of the project.
     pub is_default_command: bool,
+    /// The commands of further roles.
+    pub other_commands: Vec<Vec<ProgramArgument>>,
 }
 
 impl ProjectRequest {
@@ -85,11 +88,14 @@ impl ProjectRequest {
     /// # Errors
     /// A file that cannot be read, and a program that cannot start.
     pub async fn files(&self) -> Result<ProjectFiles, Error> {
-        let (root, command) = (self.root.clone(), self.command.clone());
+        let root = self.root.clone();
+        let commands = [&[self.command.clone()], self.other_commands.as_slice()].concat();
         let read = move || {
             let mut files = ProjectFiles::read(&root)?;
-            let note = program::check(&command, |name| files.head(name, program::HEAD))?;
-            files.notes.extend(note);
+            for command in &commands {
+                let note = program::check(command, |name| files.head(name, program::HEAD))?;
+                files.notes.extend(note);
+            }
             Ok(files)
         };
         tokio::task::spawn_blocking(read).await.context("cannot read the project")?
@@ -167,6 +173,9 @@ pub struct JobOptions {
     pub env: BTreeMap<String, Secret>,
     /// The inventory's files with variables that were read already.
     pub env_files: EnvFiles,
+    /// The roles of the job, in their order; empty for a job of one program. Then the launcher is that of the first one,
+    /// as the command of the program is, and the roles have sizes in place of `resources`.
+    pub roles: Vec<JobRole>,
     /// How it is watched.
     pub watch: WatchOptions,
 }

@@ -1,16 +1,21 @@
 //! A project's directory on this machine, its command, and its name on the nodes.
 
+mod roles;
+
 use crate::cluster::operator::operator;
 use crate::error::Error;
 use crate::files;
 use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;
 use crate::text::digest::hex;
+pub use roles::ProjectRole;
+use roles::RoleTable;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
 
 /// The most bytes of a project's `hvdctl.toml`.
 const MOST: u64 = 1 << 20;
@@ -74,7 +79,7 @@ pub struct ProjectFile {
     command: Option<Vec<String>>,
     /// The launcher of the ranks, unless `--launcher` names one. The default is `slurm.launcher` of the
     /// inventory under Slurm, otherwise `cluster.launcher`.
-    launcher: Option<LauncherName>,
+    pub launcher: Option<LauncherName>,
     /// A Dockerfile in the project, by its path there. The image that it builds replaces the cluster's.
     pub build: Option<String>,
     /// Commands that add to the image what the project needs. They run in a shell, once for all nodes. Without it the
@@ -84,6 +89,13 @@ pub struct ProjectFile {
     /// a new image.
     #[serde(default)]
     pub setup_files: Vec<String>,
+    /// The roles of the job, each with a program of its own; instead of `command`. The table below has their fields.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<RoleTable>"))]
+    role: Vec<Spanned<RoleTable>>,
+    /// The roles that these tables describe.
+    #[serde(skip)]
+    pub roles: Vec<ProjectRole>,
 }
 
 impl ProjectFile {
@@ -99,11 +111,32 @@ impl ProjectFile {
             text => String::from_utf8(text.map_err(|e| wrong(e.to_string()))?)
                 .map_err(|_| wrong("it is not UTF-8".to_owned()))?,
         };
-        let file: ProjectFile = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().to_owned()))?;
+        let mut file: ProjectFile = toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().to_owned()))?;
         if file.setup.is_none() && !file.setup_files.is_empty() {
             return Err(wrong("setup_files without setup, whose commands would read them".to_owned()));
         }
+        let of_role = |(why, hint): roles::Fault| Error::usage(format!("{}: {why}", path.display()), hint);
+        file.roles = roles::read(&text, std::mem::take(&mut file.role)).map_err(of_role)?;
+        if file.command.is_some() && !file.roles.is_empty() {
+            let why = "it has `command` and roles, which have commands of their own".to_owned();
+            return Err(of_role((why, "move `command` into a [[role]]".to_owned())));
+        }
         Ok(file)
+    }
+
+    /// Checks that the project has no roles.
+    ///
+    /// # Errors
+    /// That `command` does not know them, with `hint`.
+    pub fn refuse_roles(&self, command: &str, hint: &str) -> Result<(), Error> {
+        match self.roles.as_slice() {
+            [] => Ok(()),
+            roles => {
+                let names: Vec<&str> = roles.iter().map(|role| role.name.as_str()).collect();
+                let why = format!("{command} does not support roles, but hvdctl.toml has {}", names.join(", "));
+                Err(Error::usage(why, hint))
+            }
+        }
     }
 }
 
@@ -118,18 +151,19 @@ pub struct ProjectCommand {
     pub launcher: Option<LauncherName>,
 }
 
-/// Returns the command of a project: the `given` one, else that of `hvdctl.toml`, else its only script.
+/// Returns the command of a project without roles: the `given` one, else that of `file`, its `hvdctl.toml`, else its only
+/// script.
 ///
 /// # Errors
-/// If there is no command, or more than one; if `hvdctl.toml` cannot be read.
-pub fn command(root: &Path, given: Vec<ProgramArgument>) -> Result<ProjectCommand, Error> {
+/// If there is no command, or more than one.
+pub fn command(root: &Path, file: ProjectFile, given: Vec<ProgramArgument>) -> Result<ProjectCommand, Error> {
     let unclear = |why: &str| {
         Error::usage(
             format!("the project {} has no clear entry point: {why}", root.display()),
             "name the program: hvdctl train PROJECT -np N -- python your_script.py",
         )
     };
-    let ProjectFile { command, launcher, .. } = ProjectFile::read(root)?;
+    let ProjectFile { command, launcher, .. } = file;
     if command.as_ref().is_some_and(|argv| argv.is_empty() || argv.iter().any(|part| part.contains('\0'))) {
         let why = "hvdctl.toml: command must name a program, e.g. command = [\"python\", \"train.py\"]";
         return Err(unclear(why));
@@ -173,31 +207,44 @@ mod tests {
     fn value(schema: &Value) -> (String, String) {
         let names = LauncherName::value_variants().iter().map(|launcher| format!("\"{launcher}\""));
         let types = schema["type"].as_array().map_or_else(|| vec![&schema["type"]], |types| types.iter().collect());
-        match types[0].as_str() {
-            Some("array") => ("a list of strings".to_owned(), "['a']".to_owned()),
-            Some("string") => ("a string".to_owned(), "'a'".to_owned()),
-            _ => (names.collect::<Vec<_>>().join(" or "), "'env'".to_owned()),
-        }
+        let (expected, example) = match types[0].as_str() {
+            Some("array") if schema["items"]["$ref"].is_string() => ("tables", "[]"),
+            Some("array") => ("a list of strings", "['a']"),
+            Some("string") => ("a string", "'a'"),
+            Some("integer") => ("a whole number", "1"),
+            Some("object") => ("a table of strings", "{ A = '1' }"),
+            _ => return (names.collect::<Vec<_>>().join(" or "), "'env'".to_owned()),
+        };
+        (expected.to_owned(), example.to_owned())
     }
 
-    /// The table of fields in the documentation; `UPDATE_DOCS=1 cargo test --lib project` regenerates it.
+    /// The table of the fields of a type, which is read with `others` next to them.
+    fn table<T: schemars::JsonSchema + serde::de::DeserializeOwned>(others: &[(&str, &str)]) -> String {
+        let schema = schemars::schema_for!(T).to_value();
+        let mut rows = "| field | value | meaning |\n|---|---|---|\n".to_owned();
+        for (name, field) in schema["properties"].as_object().unwrap() {
+            let (expected, example) = value(field);
+            let others = others.iter().filter(|(other, _)| other != name);
+            let others: String = others.map(|(name, value)| format!("{name} = {value}\n")).collect();
+            // as the reader takes it, and nothing else
+            let read = |value: &str| toml::from_str::<T>(&format!("{others}{name} = {value}"));
+            assert!(read(&example).is_ok() && read("true").is_err(), "{name}");
+            let doc = field["description"].as_str().unwrap().replace('\n', " ");
+            assert!(doc.ends_with('.'), "{name}: {doc}");
+            rows.push_str(&format!("| `{name}` | {expected} | {doc} |\n"));
+        }
+        rows
+    }
+
+    /// The tables of fields in the documentation; `UPDATE_DOCS=1 cargo test --lib project` regenerates them.
     #[test]
     fn the_documentation_has_every_field() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/project.md");
         let old = fs::read_to_string(&file).unwrap();
         let (by_hand, _) = old.split_once(MARK).expect("a generated part");
-        let schema = schemars::schema_for!(ProjectFile).to_value();
-        let mut rows = String::new();
-        for (name, field) in schema["properties"].as_object().unwrap() {
-            let (expected, example) = value(field);
-            // as the reader takes it, and nothing else
-            let read = |value: &str| toml::from_str::<ProjectFile>(&format!("{name} = {value}"));
-            assert!(read(&example).is_ok() && read("1").is_err(), "{name}");
-            let doc = field["description"].as_str().unwrap().replace('\n', " ");
-            assert!(doc.ends_with('.'), "{name}: {doc}");
-            rows.push_str(&format!("| `{name}` | {expected} | {doc} |\n"));
-        }
-        let new = format!("{by_hand}{MARK}\n| field | value | meaning |\n|---|---|---|\n{rows}");
+        let (fields, of_roles) =
+            (table::<ProjectFile>(&[]), table::<RoleTable>(&[("name", "'a'"), ("command", "['a']")]));
+        let new = format!("{by_hand}{MARK}\n{fields}\n## Fields of a [[role]]\n\n{of_roles}");
         if std::env::var_os("UPDATE_DOCS").is_some() {
             fs::write(file, new).unwrap();
         } else {
@@ -218,7 +265,8 @@ mod tests {
                 fs::write(root.join("hvdctl.toml"), text).unwrap();
             }
             let given = given.iter().map(|argument| ProgramArgument::from(*argument)).collect();
-            let command = command(root, given).map_err(|error| error.to_string());
+            let command = ProjectFile::read(root).and_then(|file| command(root, file, given));
+            let command = command.map_err(|error| error.to_string());
             command.map(|ProjectCommand { argv, is_default, launcher }| {
                 let argv = argv.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
                 (if is_default { format!("{argv} by default") } else { argv }, launcher)

@@ -45,6 +45,7 @@ pub fn options_of_check(
         log_progress: false,
         env: BTreeMap::new(),
         env_files: EnvFiles::new(),
+        roles: Vec::new(),
         watch: WatchOptions {
             output: *verbose > 0,
             launcher_output: *verbose > 1,

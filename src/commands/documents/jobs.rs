@@ -144,7 +144,8 @@ pub(super) fn jobs_made(all: &mut Made) {
         .map(|(node, speed)| train::dry_run::NodeSpeed { node: node.into(), speed })
         .into();
     let details = train::dry_run::DryRunDetails { cores, speeds, best: Some(choice()) };
-    let dry = train::dry_run::placed_outcome(&command, &placement, |_| "10.0.0.1".into(), &launcher, details);
+    let dry =
+        train::dry_run::placed_outcome(&command, &placement, |_| "10.0.0.1".into(), &launcher, (details, Vec::new()));
     all.add("train-end/dry", dry);
     all.add("train-end/logs", logs::ended());
 

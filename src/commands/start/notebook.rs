@@ -21,7 +21,7 @@ use crate::schedule::{self, Allocating, queue};
 use crate::start::in_worker::{check_launcher, check_modules};
 use crate::start::plan::JobPlan;
 use crate::start::request::{JobOptions, ProjectRequest, ResourceRequest};
-use crate::sync::project;
+use crate::sync::project::{self, ProjectFile};
 use end::EndedNotebook;
 use page::{Page, listen, listen_for};
 use std::time::Duration;
@@ -46,9 +46,12 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     if let Some(job) = &options.attach {
         return again::run(options, job, &root, (listener, forwards), context).await;
     }
-    let command = project::command(&root, vec!["python3".into()])?;
+    let file = ProjectFile::read(&root)?;
+    file.refuse_roles("notebook", "start it in a project without [[role]]")?;
+    let command = project::command(&root, file, vec!["python3".into()])?;
     let (title, command, of_project) = (Some(options.name.clone()), command.argv, command.launcher);
-    let project = ProjectRequest { title, root, name: None, command, is_default_command: false };
+    let project =
+        ProjectRequest { title, root, name: None, command, is_default_command: false, other_commands: Vec::new() };
     let launcher = options.launching.launcher(of_project, context.target.cluster())?;
     if !options.no_setup {
         let check = async { project.files().await.map(drop) };

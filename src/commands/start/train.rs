@@ -1,8 +1,10 @@
 //! `hvdctl train` and `hvdctl run`.
 
 pub mod dry_run;
+mod roles;
 
 use crate::cli;
+use crate::cluster::observation::ObservedNode;
 use crate::cluster::operator::now;
 use crate::cluster::target::Target;
 use crate::commands::set_up::image::build::use_image;
@@ -22,19 +24,22 @@ use crate::launch::placement::RankCount;
 use crate::launch::{self, env_file};
 use crate::model::launcher::LauncherName;
 use crate::record::JobState;
-use crate::schedule::{Allocating, Plan, check_choice};
+use crate::schedule::{Allocating, Plan, check_choice, check_fit};
 use crate::start::request::{JobOptions, JobProgram, ProjectRequest, ResourceRequest, check_ranks};
-use crate::sync::project::{self, ProjectCommand};
+use crate::start::roles::JobRole;
+use crate::sync::project;
 use crate::worker::image;
+use roles::JobCommand;
 use std::future::Future;
 use std::path::Path;
 
 /// `train`.
 pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome, Error> {
     let running = &options.running;
+    roles::check_size(&options)?;
     let work = async |context: &mut Context, best| train_on(options.clone(), best, context).await;
     // too many ranks for all nodes are too many for some
-    check_ranks(&context.target, options.np, running.gpus_per_node)?;
+    check_ranks(&context.target, roles::ranks(&options), running.gpus_per_node)?;
     on_best(best_request(running, context)?, !running.dry_run, context, work).await
 }
 
@@ -51,22 +56,23 @@ fn best_request(running: &cli::Running, context: &Context) -> Result<Option<Best
 
 /// `train` on the selected nodes. `best`: why these, if they were chosen.
 async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Context) -> Result<Outcome, Error> {
-    check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
+    check_ranks(&context.target, roles::ranks(&options), options.running.gpus_per_node)?;
     let root = project::find(&options.project)?;
-    let ProjectCommand { argv: command, is_default: is_default_command, launcher } =
-        project::command(&root, options.command)?;
-    let launcher = options.running.launching.launcher(launcher, context.target.cluster())?;
-    let (title, name) = (options.running.name.clone(), options.name_on_nodes);
-    let project = ProjectRequest { title, root, name, command, is_default_command };
+    let JobCommand { argv: command, is_default: is_default_command, launcher, roles } =
+        roles::command(&root, &options, context.target.cluster())?;
+    let (title, name) = (options.running.name.clone(), options.name_on_nodes.clone());
+    let other_commands = roles.iter().skip(1).map(|role| role.project.command.clone()).collect();
+    let project = ProjectRequest { title, root, name, command, is_default_command, other_commands };
     if !options.no_setup {
         let check = async { project.files().await.map(drop) };
-        let used =
-            use_image(&project.root, &project.directory(), options.running.dry_run, (check, |_: &_| Ok(())), context)
-                .await;
+        let (target, is_direct, roles) = (context.target.clone(), context.scheduler().is_direct, roles.clone());
+        let accepts = |nodes: &[ObservedNode]| check_fit(&roles, (&target, is_direct), nodes);
+        let dry_run = options.running.dry_run;
+        let used = use_image(&project.root, &project.directory(), dry_run, (check, accepts), context).await;
         used.map_err(|error| not_up(error, context.target.cluster()))?;
     }
-    let (np, fetch) = (options.np, options.fetch.as_deref());
-    let start = JobStart { launcher, np, best, fetch, running: &options.running };
+    let np = roles::ranks(&options).filter(|_| roles.is_empty());
+    let start = JobStart { launcher, np, roles, best, fetch: options.fetch.as_deref(), running: &options.running };
     launch(project.program(context.target.nodes()), start, context).await
 }
 
@@ -94,7 +100,7 @@ async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> R
     check_ranks(&context.target, options.np, options.running.gpus_per_node)?;
     let program = JobProgram::of_command(options.running.name.clone(), options.command);
     let launcher = options.running.launching.launcher(None, context.target.cluster())?;
-    let start = JobStart { launcher, np: options.np, best, fetch: None, running: &options.running };
+    let start = JobStart { launcher, np: options.np, roles: Vec::new(), best, fetch: None, running: &options.running };
     launch(async { Ok(program) }, start, context).await
 }
 
@@ -102,6 +108,8 @@ async fn run_on(options: cli::Run, best: Option<Choice>, context: &Context) -> R
 struct JobStart<'a> {
     launcher: LauncherName,
     np: Option<RankCount>,
+    /// The roles of the job, if it has any.
+    roles: Vec<JobRole>,
     /// Why these nodes, if they were chosen.
     best: Option<Choice>,
     /// Where to fetch the outputs to.
@@ -151,6 +159,7 @@ fn job_options(start: &JobStart<'_>, context: &Context) -> Result<JobOptions, Er
         log_progress: running.log_progress,
         env,
         env_files: env_files.clone(),
+        roles: start.roles.clone(),
         watch: WatchOptions {
             output: !running.detach,
             launcher_output: *verbose > 1,

@@ -12,7 +12,7 @@ const MISMATCH: &str = "nvidia-smi yes\ngpu Failed to initialize NVML: Driver/li
                         gpu NVML library version: 550.144\ngpu exit 18\nmig exit 18\n";
 
 /// Two nodes with GPUs that are up.
-async fn two_with_gpus() -> Nodes {
+pub(super) async fn two_with_gpus() -> Nodes {
     let nodes = Nodes::new(&NODES);
     NODES.iter().for_each(|node| nodes.edit(node, |state| state.facts = TWO.into()));
     hvdctl(&nodes, "up").await.code(0);

@@ -9,7 +9,7 @@ fn with_container(nodes: &Nodes, names: &[&str], name: &str, role: &str, spec: &
 }
 
 /// Gives these nodes the cluster's queue.
-fn with_slurm(nodes: &Nodes, names: &[&str]) {
+pub(super) fn with_slurm(nodes: &Nodes, names: &[&str]) {
     with_container(nodes, names, "hslurm", "slurm", "{}");
     with_container(nodes, names, "hslurm-agent", "slurm-agent", "{}");
 }

@@ -206,8 +206,14 @@ impl BatchJob {
         let launcher = launch::launcher(self.options.launcher, self.options.controller);
         let launcher = launcher.unpinned_description().to_string();
         let (record, environment) = (&self.record, &variables(&self.cluster, &self.record, &self.environment, 1.0));
-        let contents =
-            DirectoryContents { record, launcher: &launcher, environment, is_shared: false, others: &others };
+        let contents = DirectoryContents {
+            record,
+            launcher: &launcher,
+            environment,
+            role_environments: &[],
+            is_shared: false,
+            others: &others,
+        };
         // each is awaited: what is left of a failure is removed afterwards
         let (uploaded, written) = tokio::join!(self.upload(open, events), write(&self.cluster, &self.login, contents));
         match written {

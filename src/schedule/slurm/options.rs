@@ -411,6 +411,7 @@ mod tests {
             log_progress: false,
             env: BTreeMap::new(),
             env_files: EnvFiles::new(),
+            roles: Vec::new(),
             watch: WatchOptions::default(),
         }
     }

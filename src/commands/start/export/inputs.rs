@@ -34,7 +34,9 @@ pub(super) fn job_options(
     resources: ResourceRequest,
 ) -> Result<(JobOptions, Vec<ProgramArgument>), Error> {
     let cluster = &inventory.cluster;
-    let ProjectCommand { argv, launcher, .. } = project::command(root, job.command.clone())?;
+    let file = ProjectFile::read(root)?;
+    file.refuse_roles("export", "export a project without [[role]] for each program")?;
+    let ProjectCommand { argv, launcher, .. } = project::command(root, file, job.command.clone())?;
     let launcher = job.launching.launcher(launcher, cluster)?;
     let options = JobOptions {
         resources,
@@ -50,6 +52,7 @@ pub(super) fn job_options(
         log_progress: false,
         env: BTreeMap::new(),
         env_files: EnvFiles::new(),
+        roles: Vec::new(),
         watch: WatchOptions::default(),
     };
     Ok((options, argv))

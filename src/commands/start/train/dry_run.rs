@@ -6,6 +6,7 @@ use crate::grade::best::Choice;
 use crate::grade::speed;
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
+use crate::model::launcher::LauncherName;
 use crate::schedule::ShownPlan;
 use crate::start::in_worker::NodeCores;
 use crate::text::argument::ProgramArgument;
@@ -39,6 +40,24 @@ pub struct DryRun {
     pub submission: Vec<String>,
     /// The command of each rank.
     pub command: Vec<ProgramArgument>,
+    /// The roles, in their order; none for a job of one program. Then `launch` and `command` are those of the first one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<PlannedRole>,
+}
+
+/// A role of a job that would be started.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PlannedRole {
+    /// Its name.
+    pub name: String,
+    /// The number of its ranks.
+    pub ranks: u32,
+    /// The launcher of its ranks.
+    pub launcher: LauncherName,
+    /// The commands that would be started on the nodes.
+    pub launch: Vec<NodeCommand>,
+    /// The command of each of its ranks.
+    pub command: Vec<ProgramArgument>,
 }
 
 impl DryRun {
@@ -55,6 +74,7 @@ impl DryRun {
             best: None,
             submission: Vec::new(),
             command,
+            roles: Vec::new(),
         }
     }
 }
@@ -74,7 +94,21 @@ pub fn outcome(command: &[ProgramArgument], shown: ShownPlan<'_>, best: Option<C
     let speeds =
         with_ranks.map(|host| NodeSpeed { node: host.observed.name().to_owned(), speed: host.speed }).collect();
     let details = DryRunDetails { cores, speeds, best };
-    placed_outcome(command, &placement, address, commands, details)
+    let roles = plan.options.roles.iter().enumerate().zip(commands);
+    let roles = roles.map(|((number, role), launch)| PlannedRole {
+        name: role.project.name.clone(),
+        ranks: launch_ranks(&placement, number),
+        launcher: role.launcher,
+        launch: launch.clone(),
+        command: role.project.command.clone(),
+    });
+    let commands = commands.first().map(Vec::as_slice).unwrap_or_default();
+    placed_outcome(command, &placement, address, commands, (details, roles.collect()))
+}
+
+/// Returns the number of ranks of a role.
+fn launch_ranks(placement: &Placement, role: usize) -> u32 {
+    placement.shares.iter().filter_map(|share| share.roles.get(role)).sum()
 }
 
 /// How fast a node is.
@@ -102,32 +136,61 @@ pub(in crate::commands) fn placed_outcome(
     placement: &Placement,
     address: impl Fn(&Share) -> String,
     commands: &[NodeCommand],
-    DryRunDetails { cores, speeds, best }: DryRunDetails,
+    (DryRunDetails { cores, speeds, best }, roles): (DryRunDetails, Vec<PlannedRole>),
 ) -> Outcome {
     let row = |share: &Share| {
-        let ranks = match share.ranks {
-            0 => "–".to_owned(),
-            1 => share.first.to_string(),
-            ranks => format!("{}-{}", share.first, share.first + ranks - 1),
-        };
-        vec![share.node.clone(), ranks, address(share)]
+        let mut row = vec![share.node.clone(), numbers(share.first, share.ranks), address(share)];
+        if !roles.is_empty() {
+            row.push(roles_of(share, placement, &roles));
+        }
+        row
     };
-    let columns = [key("NODE"), key("RANKS"), text("ADDRESS")];
+    let mut columns = vec![key("NODE"), key("RANKS"), text("ADDRESS")];
+    columns.extend((!roles.is_empty()).then(|| text("ROLES")));
     let mut text = ResultText::from(Table::new(columns, placement.shares.iter().map(row)));
     text.extend(placement.shares.iter().filter(|share| share.ranks > 0).map(|share| core_line(share, &cores)));
     let slower = speeds.iter().filter(|slower| slower.speed != 1.0);
     text.extend(slower.map(|of| format!("speed of {}: HVDCTL_SPEED={}\n", of.node, speed::variable(of.speed))));
+    if roles.is_empty() {
+        text.extend(started(commands, command, ""));
+    }
+    text.extend(roles.iter().flat_map(|of| started(&of.launch, &of.command, &format!("{} ", of.name))));
+    let (placement, launch, command) = (placement.clone(), commands.to_vec(), command.to_vec());
+    Outcome::ok(text, DryRun { placement, launch, cores, speeds, best, roles, ..DryRun::of(command) })
+}
+
+/// Formats so many numbers from the first one on.
+fn numbers(first: u32, count: u32) -> String {
+    match count {
+        0 => "–".to_owned(),
+        1 => first.to_string(),
+        count => format!("{first}-{}", first + count - 1),
+    }
+}
+
+/// Formats the ranks of roles on a node, as they are numbered in their roles.
+fn roles_of(share: &Share, placement: &Placement, roles: &[PlannedRole]) -> String {
+    let there = share.roles.iter().zip(roles).enumerate().filter(|(_, (ranks, _))| **ranks > 0);
+    let of_role = |(number, (ranks, role)): (usize, (&u32, &PlannedRole))| {
+        format!("{} {}", role.name, numbers(placement.ranks_before(number, share), *ranks))
+    };
+    there.map(of_role).collect::<Vec<_>>().join(", ")
+}
+
+/// Formats what is started on the nodes, for a role or for all ranks.
+fn started(commands: &[NodeCommand], command: &[ProgramArgument], role: &str) -> Vec<String> {
+    let mut lines = Vec::new();
     for NodeCommand { node, argv, variables } in commands {
         let on = if commands.len() > 1 { format!(" on {node}") } else { String::new() };
         let argv = quote::command(argv);
         if variables.is_empty() {
-            text.push_str(&format!("launcher{on}: {argv}\n"));
+            lines.push(format!("{role}launcher{on}: {argv}\n"));
         }
-        text.extend(variables.iter().map(|env| format!("rank{on}: env {} {argv}\n", quote::command(env))));
+        lines.extend(variables.iter().map(|env| format!("{role}rank{on}: env {} {argv}\n", quote::command(env))));
     }
-    text.push_str(&format!("each rank: {}\n", quote::command(command)));
-    let (placement, launch, command) = (placement.clone(), commands.to_vec(), command.to_vec());
-    Outcome::ok(text, DryRun { placement, launch, cores, speeds, best, ..DryRun::of(command) })
+    let each = if role.is_empty() { "each rank".to_owned() } else { format!("each rank of {}", role.trim_end()) };
+    lines.push(format!("{each}: {}\n", quote::command(command)));
+    lines
 }
 
 /// Formats the cores and threads of a node's ranks.

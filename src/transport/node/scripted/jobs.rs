@@ -287,7 +287,7 @@ impl NodeState {
         let at = self.clock();
         if let Some(directory) = self.directories.get_mut(&job) {
             directory.end_ranks(at);
-            directory.files.remove("env.json");
+            directory.files.retain(|name, _| !(name.starts_with("env.") && name.ends_with(".json")));
         }
     }
 

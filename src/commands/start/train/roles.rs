@@ -1,0 +1,90 @@
+//! What `train` starts: the command of a project, or its roles.
+
+use crate::cli;
+use crate::error::Error;
+use crate::inventory::Cluster;
+use crate::launch::job_size::JobSize;
+use crate::launch::placement::{MapBy, RankCount};
+use crate::model::launcher::LauncherName;
+use crate::schedule::check_roles;
+use crate::start::roles::{JobRole, RoleOptions, choose};
+use crate::sync::project::{self, ProjectCommand, ProjectFile};
+use crate::text::argument::ProgramArgument;
+use std::path::Path;
+
+/// The program of a job, or its programs.
+pub(super) struct JobCommand {
+    /// The program and its arguments; those of the first role.
+    pub argv: Vec<ProgramArgument>,
+    /// Set if neither the user nor `hvdctl.toml` has named it.
+    pub is_default: bool,
+    /// The launcher of its ranks.
+    pub launcher: LauncherName,
+    /// The roles, if the project has any.
+    pub roles: Vec<JobRole>,
+}
+
+/// Returns the number of ranks, unless each role has its own.
+pub(super) fn ranks(options: &cli::Train) -> Option<RankCount> {
+    options.np.as_ref().and_then(JobSize::ranks)
+}
+
+/// Checks that something says how many ranks there are.
+///
+/// # Errors
+/// Neither the options nor roles do; `hvdctl.toml` cannot be read.
+pub(super) fn check_size(options: &cli::Train) -> Result<(), Error> {
+    if options.np.is_some() || options.running.best.is_some() {
+        return Ok(());
+    }
+    // a project that cannot be found is an error after this one
+    let root = project::find(&options.project).ok();
+    match root.map(|root| ProjectFile::read(&root)).transpose()? {
+        Some(file) if !file.roles.is_empty() => Ok(()),
+        _ => Err(Error::usage(
+            "the number of ranks is missing: train needs -np N, or --best N for all slots of the N best nodes",
+            format!("hvdctl train {} -np 2", options.project.display()),
+        )),
+    }
+}
+
+/// Returns what the ranks of a job run.
+///
+/// # Errors
+/// No command, or more than one; roles that are not as the options say; what roles do not support.
+pub(super) fn command(root: &Path, options: &cli::Train, cluster: &Cluster) -> Result<JobCommand, Error> {
+    let (file, given) = (ProjectFile::read(root)?, options.command.clone());
+    let (choice, of_project) = (&options.running.launching.choice, file.launcher);
+    let names_roles = options.role.is_some() || matches!(options.np, Some(JobSize::Roles(_)));
+    if file.roles.is_empty() && !names_roles {
+        let ProjectCommand { argv, is_default, launcher } = project::command(root, file, given)?;
+        let launcher = choice.launcher(launcher, cluster)?;
+        return Ok(JobCommand { argv, is_default, launcher, roles: Vec::new() });
+    }
+    let asked = RoleOptions { size: options.np.as_ref(), only: options.role.as_deref(), command: given };
+    let chosen = choose(file.roles, asked)?;
+    check_options(&options.running)?;
+    let own: Vec<Option<LauncherName>> = chosen.iter().map(|(role, _)| role.launcher).collect();
+    let launchers = choice.launchers(&own, of_project, cluster)?;
+    let controller = choice.controller(cluster.controller);
+    let role = |((project, size), launcher)| JobRole { project, size, launcher, controller };
+    let roles: Vec<JobRole> = chosen.into_iter().zip(launchers).map(role).collect();
+    check_roles(&roles, cluster)?;
+    let argv = roles[0].project.command.clone();
+    Ok(JobCommand { argv, is_default: false, launcher: roles[0].launcher, roles })
+}
+
+/// Refuses the options that a job with roles does not have.
+fn check_options(running: &cli::Running) -> Result<(), Error> {
+    let sizes = "use `nodes`, `ranks_per_node` and `gpus` of each role in hvdctl.toml";
+    let refused = [
+        (running.gpus_per_node.is_some(), "--gpus-per-node", sizes),
+        (running.map_by != MapBy::default(), "--map-by", sizes),
+        (running.elastic.is_some(), "--elastic", "leave it out: a job with roles has a fixed number of ranks"),
+        (running.reset_limit.is_some(), "--reset-limit", "leave it out: a job with roles has a fixed number of ranks"),
+    ];
+    match refused.into_iter().find(|(is_given, ..)| *is_given) {
+        None => Ok(()),
+        Some((_, option, hint)) => Err(Error::usage(format!("a job with roles does not take {option}"), hint)),
+    }
+}

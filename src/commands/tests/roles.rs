@@ -1,0 +1,182 @@
+//! Jobs of several programs: what the nodes get of each role, and what is refused before anything is changed.
+
+use super::gpus::two_with_gpus;
+use super::queue::with_slurm;
+use super::*;
+use crate::model::engine::RuntimeChoice;
+use crate::transport::node::scripted::Play;
+
+const FILE: &str = "[[role]]
+name = 'trainer'
+command = ['python', 'train.py']
+launcher = 'torchrun'
+ranks = 2
+
+[[role]]
+name = 'generator'
+command = ['./serve', '$PORT_HTTP']
+launcher = 'env'
+ranks = 2
+ports = ['http']
+ready = 'http://:$PORT_HTTP/health'
+needs = []
+beside = 'trainer'
+env = { MODE = 'serve' }
+";
+
+/// A project with this file, and its path.
+fn project(file: &str) -> (tempfile::TempDir, String) {
+    let project = tempfile::Builder::new().prefix("rl").tempdir().unwrap();
+    for (name, text) in [("hvdctl.toml", file), ("train.py", "")] {
+        std::fs::write(project.path().join(name), text).unwrap();
+    }
+    let path = project.path().display().to_string();
+    (project, path)
+}
+
+/// A job whose ranks start, and go on.
+fn goes_on(ranks: [(&str, u32); 4]) -> Play {
+    ranks.iter().fold(Play::default(), |play, (node, rank)| play.frame(0, node, &format!("{rank} s ")))
+}
+
+/// A file of the job on a node.
+fn file(nodes: &Nodes, node: &str, name: &str) -> Value {
+    let files = nodes.state(node).directories.into_values().next().unwrap().files;
+    let text = files.get(name).unwrap_or_else(|| panic!("{node} has no {name}: {:?}", files.keys()));
+    serde_json::from_str(text).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_role_gets_files_of_its_own() {
+    let nodes = two_with_gpus().await;
+    hvdctl(&nodes, "up").await.code(0);
+    let (_dir, path) = project(FILE);
+    nodes.play(goes_on([("node1", 0), ("node1", 1), ("node2", 2), ("node2", 3)]));
+    hvdctl(&nodes, &format!("train {path} -d -e LEVEL=2")).await.code(0);
+
+    let job = file(&nodes, "node2", "job.json");
+    let shares: Vec<_> =
+        job["placement"]["shares"].as_array().unwrap().iter().map(|s| s["roles"].to_string()).collect();
+    assert_eq!(shares, ["[1,1]", "[1,1]"], "{job}");
+    let recorded: Vec<_> = job["roles"].as_array().unwrap().iter().map(|role| role["ends"].to_string()).collect();
+    assert_eq!(recorded, [r#"{"kind":"job"}"#, r#"{"kind":"with","role":0}"#]);
+    assert_eq!((&job["launcher"], &job["command"][1]), (&"torchrun".into(), &"train.py".into()));
+    let variables = job["variables"].as_array().unwrap();
+    assert!(["LEVEL", "MODE"].iter().all(|name| variables.contains(&(*name).into())), "{job}");
+
+    let launch = file(&nodes, "node1", "launch.json");
+    assert_eq!((&launch["ranks"], &launch["workers"][0]["ranks"]), (&2.into(), &2.into()), "of all roles");
+    let (trainer, generator) = (&launch["roles"][0], &launch["roles"][1]);
+    assert_eq!(launch["launcher"], trainer["launcher"]);
+    for (role, number) in [(trainer, "0"), (generator, "1")] {
+        assert_eq!(role["launcher"].as_array().unwrap().last().unwrap(), number, "{role}");
+        let ranks: Vec<_> = role["places"].as_array().unwrap().iter().map(|p| (&p["ranks"], &p["first"])).collect();
+        let first = if number == "0" { [0, 2] } else { [1, 3] };
+        assert_eq!(ranks, [(&1.into(), &first[0].into()), (&1.into(), &first[1].into())], "{role}");
+    }
+    let text = |role: &Value| role.to_string();
+    let port = |role: &Value| text(role).split("\"port\":").nth(1).unwrap()[..5].to_owned();
+    assert_ne!(port(&trainer["launcher"]), port(&generator["variables"]), "{launch}");
+    assert_eq!(text(&generator["ready"]), r#"{"kind":"http","url":"http://:$PORT_HTTP/health"}"#);
+    assert_eq!((&generator["ready_timeout"], &generator["ports"][0]), (&600.into(), &"http".into()));
+
+    let roles = file(&nodes, "node2", "launcher.json");
+    let numbers = |role: &Value| ["ranks", "first", "before", "offset"].map(|name| role[name].as_u64().unwrap());
+    assert_eq!(numbers(&roles["roles"][0]), [1, 2, 1, 0], "{roles}");
+    assert_eq!(numbers(&roles["roles"][1]), [1, 3, 1, 1], "{roles}");
+    assert_eq!(roles["roles"][1]["job"]["command"][0], "./serve");
+    assert!(
+        roles["roles"][0]["job"]["stall_warning"].as_u64() > Some(0) && roles["roles"][1]["job"]["stall_warning"] == 0
+    );
+
+    for node in NODES {
+        let (trainer, generator) = (file(&nodes, node, "env.0.json"), file(&nodes, node, "env.1.json"));
+        let gpu = |env: &Value| env["CUDA_VISIBLE_DEVICES"].as_str().unwrap().to_owned();
+        assert_eq!((gpu(&trainer), gpu(&generator)), ("0".to_owned(), "1".to_owned()), "{node}");
+        assert_eq!((&trainer["MODE"], &generator["MODE"]), (&Value::Null, &"serve".into()));
+        assert_eq!((&trainer["LEVEL"], &generator["LEVEL"]), (&"2".into(), &"2".into()));
+        // it only shows that the job has not ended
+        assert_eq!(file(&nodes, node, "env.json"), serde_json::json!({}));
+        let roles = file(&nodes, node, "roles.json");
+        assert_eq!((&roles["generator"]["ranks"], &roles["trainer"]["ports"]), (&2.into(), &serde_json::json!({})));
+        let hosts = roles["generator"]["hosts"].as_array().unwrap();
+        assert!(hosts.len() == 2 && hosts[0] != hosts[1], "{roles}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_files_of_a_job_without_roles_do_not_mention_them() {
+    let nodes = two_up().await;
+    nodes.play(goes_on([("node1", 0), ("node1", 1), ("node1", 2), ("node1", 3)]));
+    hvdctl(&nodes, "run -d -np 4 -- true").await.code(0);
+    let files = nodes.state("node1").directories.into_values().next().unwrap().files;
+    assert!(!files.keys().any(|name| name.starts_with("env.") && name != "env.json" || name == "roles.json"));
+    for name in ["job.json", "launch.json", "launcher.json"] {
+        assert!(!files[name].contains("role"), "{name}: {}", files[name]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_shows_each_role() {
+    let nodes = two_up().await;
+    let (_dir, path) = project(FILE);
+    let dry = async |options: &str| hvdctl(&nodes, &format!("train {path} --dry-run{options}")).await;
+    dry("").await.code(0).says(&[
+        "node1  0-3    127.0.0.1  trainer 0-1, generator 0-1\n",
+        "trainer launcher: torchrun ",
+        "each rank of trainer: python train.py\n",
+        "generator rank: env ",
+        "each rank of generator: ./serve '$PORT_HTTP'\n",
+    ]);
+    let done = dry(" -np trainer=5,generator=2 --json").await;
+    let document = done.code(0).document();
+    let ranks: Vec<_> = document["roles"].as_array().unwrap().iter().map(|role| &role["ranks"]).collect();
+    assert_eq!(ranks, [&Value::from(5), &2.into()], "{done}");
+    let alone = dry(" --role generator -np 3 -- ./other").await;
+    alone.code(0).says(&["node1  0-2    127.0.0.1  generator 0-2\n", "each rank of generator: ./other\n"]);
+    assert!(!alone.out.contains("trainer"), "{alone}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
+    let nodes = two_up().await;
+    let (_dir, path) = project(FILE);
+    let (_plain, plain) = project("");
+    let before = NODES.map(|node| nodes.state(node));
+    for (line, words) in [
+        (
+            format!("train {path} -np 4"),
+            "-np 4 does not say of which role: the roles of the project are trainer, generator",
+        ),
+        (format!("train {path} -np 2:4"), "a job with roles cannot be elastic"),
+        (format!("train {path} -np x=4"), "the project has no role x"),
+        (format!("train {path} --role x"), "the project has no role x"),
+        (format!("train {path} --gpus-per-node 1"), "a job with roles does not take --gpus-per-node"),
+        (format!("train {path} --map-by node"), "a job with roles does not take --map-by"),
+        (format!("train {path} -- python x.py"), "the command after -- has no role"),
+        (format!("train {path} -np trainer=9"), "the role trainer has 9 ranks, but the nodes left have room for fewer"),
+        (format!("train {path} -e RANK=1"), "RANK cannot be set: the launcher torchrun sets it"),
+        (format!("notebook {path}"), "notebook does not support roles, but hvdctl.toml has trainer, generator"),
+        (format!("export sbatch {path} -np 2"), "export does not support roles"),
+        (format!("train {plain} -np trainer=4"), "the project has no role trainer"),
+        (format!("train {plain} --role trainer -np 1"), "its hvdctl.toml has no [[role]]"),
+        (format!("train {plain}"), "the number of ranks is missing"),
+    ] {
+        let done = hvdctl(&nodes, &line).await;
+        done.complains(&[words, "hint: "]);
+        assert_ne!(done.code, 0, "{done}");
+    }
+    let mut slurm = inventory(&nodes);
+    slurm.cluster.runtime = RuntimeChoice::Slurm;
+    let done = hvdctl_on(&nodes, slurm, &format!("train {path}"), mpsc::unbounded_channel().1).await;
+    done.code(2).complains(&["jobs under Slurm do not support roles"]);
+    assert_eq!(NODES.map(|node| nodes.state(node)), before);
+    with_slurm(&nodes, &NODES);
+    let before = NODES.map(|node| nodes.state(node));
+    for options in ["", " --dry-run"] {
+        let done = hvdctl(&nodes, &format!("train {path}{options}")).await;
+        done.code(2).complains(&["the cluster's queue does not support roles", "--scheduler ssh"]);
+    }
+    assert_eq!(NODES.map(|node| nodes.state(node)), before);
+    hvdctl(&nodes, &format!("train {path} --dry-run --scheduler ssh")).await.code(0);
+}

@@ -1,0 +1,298 @@
+//! Placement of the roles of a job: which ranks of which role are on which node.
+//!
+//! A role and those that share its nodes (`beside`) are a group. The groups get nodes in order, each the smallest number
+//! on which all of its ranks fit, and no node belongs to two of them. On the nodes of a group the ranks of the roles
+//! beside the first one are spread evenly, and its own ranks fill what these leave. Either all ranks are placed, or none.
+
+use super::placement::{MapBy, Placement, place};
+use crate::error::Error;
+use crate::model::role_size::RoleSize;
+use crate::text::units::count;
+
+/// A node without the ranks of any role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// Its name.
+    pub node: String,
+    /// Its slots.
+    pub slots: u32,
+    /// Its GPUs; `None` on a node without: there the slots are counted in their place.
+    pub gpus: Option<u32>,
+}
+
+/// The size of a role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleShape<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The number of its ranks.
+    pub size: RoleSize,
+    /// The number of GPUs (or of slots, where there are none) of each; 0: a rank takes neither.
+    pub gpus: u32,
+    /// The number of the role whose nodes it shares.
+    pub beside: Option<usize>,
+}
+
+/// Why ranks cannot be placed.
+type Lack = String;
+
+impl Room {
+    /// Returns how many ranks with so many GPUs (or slots) fit.
+    fn most(&self, gpus: u32) -> u32 {
+        match (gpus, self.gpus) {
+            (0, _) => u32::MAX,
+            (_, Some(all)) => self.slots.min(all / gpus),
+            (_, None) => self.slots / gpus,
+        }
+    }
+
+    /// Returns what so many ranks leave, if they fit.
+    fn without(&self, ranks: u32, gpus: u32) -> Option<Room> {
+        let taken = ranks.checked_mul(gpus)?;
+        let slots = if gpus == 0 { 0 } else { ranks };
+        let (slots, gpus) = match self.gpus {
+            Some(all) => (slots, Some(all.checked_sub(taken)?)),
+            None => (taken, None),
+        };
+        Some(Room { node: self.node.clone(), slots: self.slots.checked_sub(slots)?, gpus })
+    }
+
+    /// Describes its resources that ranks take.
+    fn resources(&self) -> String {
+        match self.gpus {
+            Some(gpus) if gpus <= self.slots => count(gpus as usize, "GPU"),
+            _ => count(self.slots as usize, "slot"),
+        }
+    }
+}
+
+/// A role and those beside it, by their numbers.
+struct Group {
+    base: usize,
+    beside: Vec<usize>,
+}
+
+/// The ranks of each role on each node.
+type Table = Vec<Vec<u32>>;
+
+/// The roles that are placed.
+struct Roles<'a> {
+    rooms: &'a [Room],
+    roles: &'a [RoleShape<'a>],
+}
+
+/// Places roles on nodes, in the order of both. The roles beside one another form no circle.
+///
+/// # Errors
+/// [`Error::Usage`] if not all ranks fit, or if two roles are to have all nodes that others leave.
+pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement, Error> {
+    let groups: Vec<Group> = groups(roles);
+    let open: Vec<&str> =
+        groups.iter().filter(|group| is_open(roles, group)).map(|group| roles[group.base].name).collect();
+    if let [one, other, ..] = open[..] {
+        return Err(Error::usage(
+            format!("the roles {one} and {other} would both get all nodes that are left"),
+            "give one of them `nodes` as well, or `ranks` instead of `ranks_per_node`",
+        ));
+    }
+    let free: Vec<usize> = (0..rooms.len()).collect();
+    let table = Roles { rooms, roles }.groups(&groups, &free).map_err(|why| {
+        Error::usage(
+            why,
+            "ask for fewer ranks in hvdctl.toml or by -np ROLE=N, select more nodes, or raise `slots` (or `gpus`) of a \
+             [[node]]; roles get nodes in their order in the file",
+        )
+    })?;
+    let mut placement = Placement::default();
+    for (room, counts) in rooms.iter().zip(table).filter(|(_, counts)| counts.iter().any(|ranks| *ranks > 0)) {
+        placement.push(&room.node, counts.iter().sum());
+        placement.shares.last_mut().expect("it was pushed").roles = counts;
+    }
+    Ok(placement)
+}
+
+fn groups(roles: &[RoleShape<'_>]) -> Vec<Group> {
+    let root = |mut role: usize| {
+        // at most as many steps as there are roles
+        for _ in roles {
+            role = roles[role].beside.unwrap_or(role);
+        }
+        role
+    };
+    let bases = (0..roles.len()).filter(|role| roles[*role].beside.is_none());
+    let beside = |base| (0..roles.len()).filter(|role| *role != base && root(*role) == base).collect();
+    bases.map(|base| Group { base, beside: beside(base) }).collect()
+}
+
+/// Returns whether a group gets all nodes that the others leave.
+fn is_open(roles: &[RoleShape<'_>], group: &Group) -> bool {
+    matches!(roles[group.base].size, RoleSize::PerNode(_))
+}
+
+/// Returns how many of so many ranks each of some nodes has if they are spread evenly.
+fn evenly(ranks: u32, nodes: usize) -> impl Iterator<Item = u32> {
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    (0..nodes).map(move |node| ranks / nodes + u32::from(node < ranks % nodes))
+}
+
+impl Roles<'_> {
+    /// Places groups on the free nodes, given by their numbers.
+    fn groups(&self, groups: &[Group], free: &[usize]) -> Result<Table, Lack> {
+        let Some((group, others)) = groups.split_first() else {
+            return Ok(vec![vec![0; self.roles.len()]; self.rooms.len()]);
+        };
+        let base = &self.roles[group.base];
+        let least = match base.size {
+            RoleSize::Ranks(_) => 1,
+            RoleSize::Nodes { ranks, .. } => ranks.unwrap_or(1),
+            RoleSize::PerNode(ranks) => ranks,
+        };
+        let usable: Vec<usize> =
+            free.iter().copied().filter(|node| self.rooms[*node].most(base.gpus) >= least).collect();
+        let too_few = |wanted: &str| {
+            let left: Vec<&str> = usable.iter().map(|node| self.rooms[*node].node.as_str()).collect();
+            let left = if left.is_empty() { "none".to_owned() } else { left.join(", ") };
+            let (ranks, each) = (count(least as usize, "rank"), each(base.gpus));
+            format!(
+                "the role {} needs {wanted} with room for {ranks}{each}; of the nodes left these have it: {left}",
+                base.name
+            )
+        };
+        let sizes: Vec<usize> = match base.size {
+            RoleSize::Ranks(ranks) => (1..=usable.len().min(ranks as usize)).collect(),
+            RoleSize::Nodes { nodes, .. } if nodes as usize > usable.len() => {
+                return Err(too_few(&count(nodes as usize, "node")));
+            }
+            RoleSize::Nodes { nodes, .. } => vec![nodes as usize],
+            RoleSize::PerNode(_) => (1..=usable.len()).rev().collect(),
+        };
+        let mut lack = too_few("a node");
+        for size in sizes {
+            let nodes = &usable[..size];
+            let counts = match self.group(group, nodes) {
+                Ok(counts) => counts,
+                Err(why) => {
+                    lack = why;
+                    continue;
+                }
+            };
+            let left: Vec<usize> = free.iter().copied().filter(|node| !nodes.contains(node)).collect();
+            match self.groups(others, &left) {
+                Ok(mut table) => {
+                    for (node, counts) in nodes.iter().zip(counts) {
+                        table[*node] = counts;
+                    }
+                    return Ok(table);
+                }
+                // with fewer nodes it leaves more of them
+                Err(why) if is_open(self.roles, group) => lack = why,
+                Err(why) => return Err(why),
+            }
+        }
+        Err(lack)
+    }
+
+    /// Places a group on exactly these nodes. Returns the ranks of each role on each of them.
+    fn group(&self, group: &Group, nodes: &[usize]) -> Result<Table, Lack> {
+        let mut table = vec![vec![0; self.roles.len()]; nodes.len()];
+        for &role in &group.beside {
+            let on_each: Vec<u32> = match self.roles[role].size {
+                RoleSize::Ranks(ranks) => evenly(ranks, nodes.len()).collect(),
+                RoleSize::PerNode(ranks) => vec![ranks; nodes.len()],
+                // one that shares nodes has no number of them
+                RoleSize::Nodes { ranks, .. } => vec![ranks.unwrap_or(1); nodes.len()],
+            };
+            table.iter_mut().zip(on_each).for_each(|(counts, ranks)| counts[role] = ranks);
+        }
+        let rooms = nodes.iter().zip(&table).map(|(node, counts)| {
+            let room = &self.rooms[*node];
+            self.left(room, counts).ok_or_else(|| self.too_much(room, counts))
+        });
+        let rooms = rooms.collect::<Result<Vec<Room>, Lack>>()?;
+        let of_base = self.base(group, nodes, &rooms, &table)?;
+        table.iter_mut().zip(of_base).for_each(|(counts, ranks)| counts[group.base] = ranks);
+        Ok(table)
+    }
+
+    /// Returns how many ranks of the first role of a group each node has, where those beside it leave these rooms.
+    fn base(&self, group: &Group, nodes: &[usize], rooms: &[Room], table: &Table) -> Result<Vec<u32>, Lack> {
+        let base = &self.roles[group.base];
+        let most: Vec<u32> = rooms.iter().map(|room| room.most(base.gpus)).collect();
+        let of_each = |ranks: u32| match most.iter().position(|most| *most < ranks) {
+            None => Ok(vec![ranks; nodes.len()]),
+            Some(node) => {
+                let mut counts = table[node].clone();
+                counts[group.base] = ranks;
+                Err(self.too_much(&self.rooms[nodes[node]], &counts))
+            }
+        };
+        match base.size {
+            RoleSize::Ranks(ranks) => {
+                // each of its nodes has one of them
+                of_each(1)?;
+                let left = rooms.iter().zip(&most).map(|(room, most)| (room.node.clone(), most - 1));
+                let left: Vec<_> = left.collect();
+                let placed = place(&left, ranks - nodes.len() as u32, MapBy::Slot);
+                let placed = placed.map_err(|_| self.too_many(group, ranks, rooms, &most))?;
+                let more = |room: &Room| placed.shares.iter().find(|share| share.node == room.node);
+                Ok(rooms.iter().map(|room| 1 + more(room).map_or(0, |share| share.ranks)).collect())
+            }
+            RoleSize::Nodes { ranks: Some(ranks), .. } | RoleSize::PerNode(ranks) => of_each(ranks),
+            RoleSize::Nodes { ranks: None, .. } => {
+                of_each(1)?;
+                Ok(rooms.iter().zip(most).map(|(room, most)| most.min(room.slots.max(1))).collect())
+            }
+        }
+    }
+
+    /// Returns what these ranks leave of a node, if they fit.
+    fn left(&self, room: &Room, counts: &[u32]) -> Option<Room> {
+        let roles = counts.iter().zip(self.roles);
+        roles
+            .filter(|(ranks, _)| **ranks > 0)
+            .try_fold(room.clone(), |room, (ranks, role)| room.without(*ranks, role.gpus))
+    }
+
+    /// Describes a node on which these ranks do not fit.
+    fn too_much(&self, room: &Room, counts: &[u32]) -> Lack {
+        let roles = counts.iter().zip(self.roles).filter(|(ranks, _)| **ranks > 0);
+        let roles: Vec<String> = roles
+            .map(|(ranks, role)| format!("{} of {}{}", count(*ranks as usize, "rank"), role.name, each(role.gpus)))
+            .collect();
+        format!("{} has {}, too few for {}", room.node, room.resources(), roles.join(" and "))
+    }
+
+    /// Describes nodes that have room for fewer ranks than the first role of a group has.
+    fn too_many(&self, group: &Group, ranks: u32, rooms: &[Room], most: &[u32]) -> Lack {
+        let (base, nodes) = (&self.roles[group.base], rooms.iter().zip(most));
+        let of_nodes: Vec<String> = nodes.map(|(room, most)| format!("{}: {most}", room.node)).collect();
+        let beside: Vec<&str> = group.beside.iter().map(|role| self.roles[*role].name).collect();
+        let beside = if beside.is_empty() { String::new() } else { format!(" next to {}", beside.join(", ")) };
+        let (ranks, each) = (count(ranks as usize, "rank"), each(base.gpus));
+        format!(
+            "the role {} has {ranks}{each}, but the nodes left have room for fewer{beside} ({})",
+            base.name,
+            of_nodes.join(", ")
+        )
+    }
+}
+
+/// Describes what each rank takes, unless that is one slot.
+fn each(gpus: u32) -> String {
+    if gpus == 1 { String::new() } else { format!(" with {gpus} GPUs or slots each") }
+}
+
+/// Divides the GPUs of a node among the ranks of its roles, role by role. `counts`: the ranks of each role there and the
+/// GPUs of each of these.
+pub fn divide<'a>(gpus: &'a [String], counts: impl IntoIterator<Item = (u32, u32)>) -> Vec<&'a [String]> {
+    let mut left = gpus;
+    let part = |(ranks, each): (u32, u32)| {
+        let (part, rest) = left.split_at((ranks.saturating_mul(each) as usize).min(left.len()));
+        left = rest;
+        part
+    };
+    counts.into_iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests;

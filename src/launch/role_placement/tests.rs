@@ -1,0 +1,193 @@
+//! Any roles on any nodes.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn room(number: usize, slots: u32, gpus: Option<u32>) -> Room {
+    Room { node: format!("n{number}"), slots, gpus }
+}
+
+fn rooms(slots: &[u32]) -> Vec<Room> {
+    slots.iter().enumerate().map(|(number, slots)| room(number, *slots, Some(*slots))).collect()
+}
+
+fn role(name: &str, size: RoleSize) -> RoleShape<'_> {
+    RoleShape { name, size, gpus: 1, beside: None }
+}
+
+/// The ranks of each role by node, as `n0 2 1, n1 2 0`.
+fn placed(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<String, String> {
+    let placement = place_roles(rooms, roles).map_err(|error| error.to_string())?;
+    let shares = placement.shares.iter().map(|share| {
+        let counts = share.roles.iter().map(ToString::to_string).collect::<Vec<_>>();
+        format!("{} {}", share.node, counts.join(" "))
+    });
+    Ok(shares.collect::<Vec<_>>().join(", "))
+}
+
+#[test]
+fn groups_get_nodes_in_order_and_roles_beside_share_them() {
+    use RoleSize::{Nodes, PerNode, Ranks};
+    let (nodes, beside) = (rooms(&[4, 4, 4, 4]), |size| RoleShape { beside: Some(0), ..role("b", size) });
+    for (roles, expected) in [
+        (vec![role("a", Ranks(4)), role("b", Ranks(2))], "n0 4 0, n1 0 2"),
+        (vec![role("a", Ranks(5)), role("b", Ranks(2))], "n0 4 0, n1 1 0, n2 0 2"),
+        // what is beside comes first, so that both fit; each node of the group has ranks of its first role
+        (vec![role("a", Ranks(4)), beside(Ranks(2))], "n0 3 1, n1 1 1"),
+        (vec![role("a", Ranks(3)), beside(Ranks(2))], "n0 2 1, n1 1 1"),
+        (vec![role("a", Ranks(2)), beside(Ranks(2))], "n0 2 2"),
+        (vec![role("a", Nodes { nodes: 2, ranks: None }), beside(PerNode(1))], "n0 3 1, n1 3 1"),
+        (vec![role("a", Nodes { nodes: 2, ranks: Some(1) }), beside(Ranks(3))], "n0 1 2, n1 1 1"),
+        (vec![role("a", PerNode(2)), role("b", Ranks(5))], "n0 2 0, n1 2 0, n2 0 4, n3 0 1"),
+        (vec![role("a", Ranks(1)), role("b", PerNode(4))], "n0 1 0, n1 0 4, n2 0 4, n3 0 4"),
+        // a rank without GPUs takes nothing
+        (vec![RoleShape { gpus: 0, ..role("a", Ranks(9)) }, role("b", Ranks(4))], "n0 9 0, n1 0 4"),
+        (vec![role("a", Ranks(8)), RoleShape { gpus: 0, ..beside(Ranks(1)) }], "n0 4 1, n1 4 0"),
+        (vec![RoleShape { gpus: 2, ..role("a", Ranks(3)) }, role("b", Ranks(1))], "n0 2 0, n1 1 0, n2 0 1"),
+    ] {
+        assert_eq!(placed(&nodes, &roles).as_deref(), Ok(expected), "{roles:?}");
+    }
+    // a node that is too small for one role may serve another
+    let roles = [RoleShape { gpus: 2, ..role("a", Ranks(1)) }, role("b", Ranks(1))];
+    assert_eq!(placed(&rooms(&[1, 2]), &roles).as_deref(), Ok("n0 0 1, n1 1 0"));
+    // without GPUs slots are counted
+    let slots = [room(0, 5, None), room(1, 5, None)];
+    assert_eq!(placed(&slots, &[RoleShape { gpus: 2, ..role("a", Ranks(4)) }]).as_deref(), Ok("n0 2, n1 2"));
+}
+
+#[test]
+fn what_does_not_fit_names_nodes_and_numbers() {
+    use RoleSize::{Nodes, PerNode, Ranks};
+    let nodes = rooms(&[2, 2]);
+    let beside = |size| RoleShape { beside: Some(0), ..role("b", size) };
+    for (roles, words) in [
+        (vec![role("a", Ranks(5))], "the role a has 5 ranks, but the nodes left have room for fewer (n0: 2, n1: 2)"),
+        (
+            vec![role("a", Ranks(3)), role("b", Ranks(1))],
+            "the role b needs a node with room for 1 rank; of the nodes left \
+            these have it: none",
+        ),
+        (vec![role("a", Ranks(1)), beside(Ranks(2))], "n0 has 2 GPUs, too few for 1 rank of a and 2 ranks of b"),
+        (vec![role("a", Ranks(2)), beside(PerNode(3))], "n0 has 2 GPUs, too few for 3 ranks of b"),
+        (vec![role("a", Ranks(3)), beside(Ranks(2))], "room for fewer next to b (n0: 1, n1: 1)"),
+        (vec![role("a", Nodes { nodes: 3, ranks: None })], "the role a needs 3 nodes with room for 1 rank"),
+        (
+            vec![role("a", Nodes { nodes: 2, ranks: Some(2) }), beside(Ranks(1))],
+            "n0 has 2 GPUs, too few for 2 ranks of a \
+            and 1 rank of b",
+        ),
+        (vec![role("a", PerNode(1)), role("b", PerNode(1))], "a and b would both get all nodes that are left"),
+        (vec![RoleShape { gpus: 3, ..role("a", Ranks(1)) }], "a needs a node with room for 1 rank with 3 GPUs"),
+    ] {
+        let why = placed(&nodes, &roles).unwrap_err();
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+fn any_rooms() -> impl Strategy<Value = Vec<Room>> {
+    let of_node = (0u32..9, prop::option::of(0u32..9));
+    prop::collection::vec(of_node, 0..7).prop_map(|nodes| {
+        nodes.into_iter().enumerate().map(|(number, (slots, gpus))| room(number, slots, gpus)).collect()
+    })
+}
+
+fn any_roles() -> impl Strategy<Value = Vec<RoleShape<'static>>> {
+    let size = prop_oneof![
+        4 => (1u32..9).prop_map(RoleSize::Ranks),
+        1 => (1u32..4, prop::option::of(1u32..4)).prop_map(|(nodes, ranks)| RoleSize::Nodes { nodes, ranks }),
+        1 => (1u32..4).prop_map(RoleSize::PerNode),
+    ];
+    prop::collection::vec((size, 0u32..4, prop::option::of(any::<prop::sample::Index>())), 1..5).prop_map(|roles| {
+        let role = |(number, (size, gpus, beside)): (usize, (RoleSize, u32, Option<prop::sample::Index>))| {
+            // of an earlier role, so that there is no circle
+            let beside = beside.filter(|_| number > 0).map(|index| index.index(number));
+            let beside = beside.filter(|_| !matches!(size, RoleSize::Nodes { .. }));
+            RoleShape { name: ["a", "b", "c", "d"][number], size, gpus, beside }
+        };
+        roles.into_iter().enumerate().map(role).collect()
+    })
+}
+
+/// The first role of the group of a role.
+fn base(roles: &[RoleShape<'_>], role: usize) -> usize {
+    roles[role].beside.map_or(role, |other| base(roles, other))
+}
+
+proptest! {
+    #[test]
+    fn all_ranks_are_placed_or_none(rooms in any_rooms(), roles in any_roles()) {
+        let Ok(placement) = place_roles(&rooms, &roles) else { return Ok(()) };
+        let nodes_of = |role: usize| -> BTreeSet<&str> {
+            placement.shares.iter().filter(|share| share.roles[role] > 0).map(|share| share.node.as_str()).collect()
+        };
+        for (number, role) in roles.iter().enumerate() {
+            let on_each: Vec<u32> = placement.shares.iter().map(|share| share.roles[number]).filter(|n| *n > 0).collect();
+            let group = nodes_of(base(&roles, number));
+            match role.size {
+                RoleSize::Ranks(ranks) => prop_assert_eq!(on_each.iter().sum::<u32>(), ranks),
+                RoleSize::Nodes { nodes, ranks } => {
+                    prop_assert_eq!(on_each.len(), nodes as usize);
+                    prop_assert!(ranks.is_none_or(|ranks| on_each.iter().all(|on| *on == ranks)));
+                }
+                RoleSize::PerNode(ranks) => {
+                    prop_assert!(on_each.iter().all(|on| *on == ranks));
+                    prop_assert_eq!(on_each.len(), group.len());
+                }
+            }
+            prop_assert!(nodes_of(number).is_subset(&group), "{role:?} is on other nodes than the role beside it");
+            if role.beside.is_some() {
+                if let (Some(most), Some(least), RoleSize::Ranks(ranks)) = (on_each.iter().max(), on_each.iter().min(), role.size) {
+                    let least = if (ranks as usize) < group.len() { 0 } else { *least };
+                    prop_assert!(most - least <= 1, "{on_each:?} is not even");
+                }
+            }
+            for other in 0..roles.len() {
+                let is_apart = nodes_of(number).is_disjoint(&nodes_of(other));
+                prop_assert!(base(&roles, number) == base(&roles, other) || is_apart);
+            }
+        }
+    }
+
+    #[test]
+    fn no_slot_and_no_gpu_is_given_twice(rooms in any_rooms(), roles in any_roles()) {
+        let Ok(placement) = place_roles(&rooms, &roles) else { return Ok(()) };
+        for (position, share) in placement.shares.iter().enumerate() {
+            let room = rooms.iter().find(|room| room.node == share.node).unwrap();
+            prop_assert_eq!(share.ranks, share.roles.iter().sum::<u32>());
+            prop_assert!(share.ranks > 0);
+            prop_assert_eq!(share.first, placement.shares[..position].iter().map(|share| share.ranks).sum::<u32>());
+            let counts = || share.roles.iter().copied().zip(roles.iter().map(|role| role.gpus));
+            let taken: u32 = counts().map(|(ranks, gpus)| ranks * gpus).sum();
+            let ranks: u32 = counts().filter(|(_, gpus)| *gpus > 0).map(|(ranks, _)| ranks).sum();
+            prop_assert!(taken <= room.gpus.unwrap_or(room.slots));
+            prop_assert!(ranks <= room.slots);
+            let gpus: Vec<String> = (0..room.gpus.unwrap_or(0)).map(|gpu| format!("GPU-{gpu}")).collect();
+            let parts = divide(&gpus, counts());
+            let all: Vec<&String> = parts.iter().flat_map(|part| part.iter()).collect();
+            prop_assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+            if room.gpus.is_some() {
+                for (part, (ranks, gpus)) in parts.iter().zip(counts()) {
+                    prop_assert_eq!(part.len() as u32, ranks * gpus);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_role_of_its_own_has_the_fewest_nodes_in_order(rooms in any_rooms(), ranks in 1u32..20, gpus in 1u32..4) {
+        let fitting: Vec<(&str, u32)> =
+            rooms.iter().map(|room| (room.node.as_str(), room.most(gpus))).filter(|(_, most)| *most > 0).collect();
+        let roles = [RoleShape { gpus, ..role("a", RoleSize::Ranks(ranks)) }];
+        match place_roles(&rooms, &roles) {
+            Err(_) => prop_assert!(fitting.iter().map(|(_, most)| most).sum::<u32>() < ranks),
+            Ok(placement) => {
+                let nodes: Vec<&str> = placement.shares.iter().map(|share| share.node.as_str()).collect();
+                let first: Vec<&str> = fitting.iter().map(|(node, _)| *node).take(nodes.len()).collect();
+                prop_assert_eq!(&nodes, &first);
+                let without_last = fitting[..nodes.len() - 1].iter().map(|(_, most)| most).sum::<u32>();
+                prop_assert!(without_last < ranks, "one node fewer would do");
+            }
+        }
+    }
+}
