@@ -25,48 +25,63 @@ const CALLS: &[&str] =
 /// The most groups of ranks that are described.
 const MOST_GROUPS: usize = 4;
 
-/// The ranks of a job that gave up waiting.
+/// The ranks of a job, or of one of its roles, and which of them gave up waiting.
 struct Waiters<'a> {
-    result: &'a JobResult,
+    exits: Vec<&'a RankExit>,
+    quiet: &'a [QuietRank],
     gave_up: BTreeMap<u32, GivingUp>,
+    placement: &'a Placement,
 }
 
 impl JobResult {
     /// Returns the cause if the rank that failed first only gave up waiting for another one, or lost its connection to
     /// it; `None` if it failed by itself.
     pub(super) fn missing(&self, first: &RankExit, placement: &Placement) -> Option<RootCause> {
+        // ranks of other roles take no part in its collective operations
+        let of_role = |rank: u32| placement.are_of_one_role(rank, first.rank);
         let mut lines: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-        self.gave_up.iter().for_each(|line| lines.entry(line.rank).or_default().push(&line.text));
+        let own = self.gave_up.iter().filter(|line| of_role(line.rank));
+        own.for_each(|line| lines.entry(line.rank).or_default().push(&line.text));
         let gave_up = lines.into_iter().filter_map(|(rank, lines)| Some((rank, GivingUp::read(lines)?))).collect();
-        Waiters { result: self, gave_up }.cause(first, placement)
+        let exits = self.exits.iter().filter(|exit| of_role(exit.rank)).collect();
+        Waiters { exits, quiet: &self.quiet, gave_up, placement }.cause(first)
     }
 }
 
 impl Waiters<'_> {
-    fn cause(&self, first: &RankExit, placement: &Placement) -> Option<RootCause> {
+    fn cause(&self, first: &RankExit) -> Option<RootCause> {
+        let placement = self.placement;
+        let caused = |rank, node, how| Some(RootCause { rank, role: placement.role(rank), node, how });
         let why = self.gave_up.get(&first.rank)?;
         if let Some(ended) = self.ended_before(first, why.is_time_out) {
-            return Some(RootCause { rank: ended.rank, node: ended.node.clone(), how: ended.into() });
+            return caused(ended.rank, ended.node.clone(), ended.into());
         }
         if !why.is_time_out {
             return None;
         }
         let operation = why.place().map(|place| printable(&place));
         let named = |rank: u32, activity| {
-            let exit = self.result.exits.iter().find(|exit| exit.rank == rank);
+            let exit = self.exits.iter().find(|exit| exit.rank == rank);
             let node = exit.map(|exit| &*exit.node).or(placement.node_of(rank).map(|(node, _)| node));
-            let (waiting, waiting_node) = (first.rank, first.node.clone());
-            let (operation, address) = (operation.clone(), why.address.clone());
-            let how = FailureKind::Missing { waiting, waiting_node, operation, address, activity };
-            Some(RootCause { rank, node: node.unwrap_or_default().to_owned(), how })
+            let how = FailureKind::Missing {
+                waiting: first.rank,
+                waiting_role_rank: placement.role_of(first.rank).map(|(_, rank)| rank),
+                waiting_node: first.node.clone(),
+                operation: operation.clone(),
+                address: why.address.clone(),
+                activity,
+            };
+            caused(rank, node.unwrap_or_default().to_owned(), how)
         };
-        let mut groups = self.groups(first.rank, &why.missing);
+        // the library counts the ranks of the role
+        let missing: Vec<u32> = why.missing.iter().map(|rank| placement.in_role_of(first.rank, *rank)).collect();
+        let mut groups = self.groups(first.rank, &missing);
         if groups.is_empty()
             && let Some((rank, other)) = self.in_other_operation(first.rank, why)
         {
             return named(rank, Activity { seconds: None, does: Some(format!("in {other}")) });
         }
-        if let [OtherRanks { ranks, activity }, rest @ ..] = &groups[..]
+        if let [OtherRanks { ranks, activity, .. }, rest @ ..] = &groups[..]
             && let [rank] = ranks[..]
             && rest.first().is_none_or(|next| next.ranks.len() > 1 && !may_wait_for_others(activity.does.as_deref()))
         {
@@ -74,7 +89,7 @@ impl Waiters<'_> {
         }
         groups.truncate(MOST_GROUPS);
         let how = FailureKind::GaveUp { operation, address: why.address.clone(), others: groups };
-        Some(RootCause { rank: first.rank, node: first.node.clone(), how })
+        caused(first.rank, first.node.clone(), how)
     }
 
     /// Returns the rank that ended before others gave up or lost their connections to it: one that failed by itself or,
@@ -83,9 +98,9 @@ impl Waiters<'_> {
     fn ended_before(&self, first: &RankExit, is_time_out: bool) -> Option<&RankExit> {
         let is_before = |exit: &&RankExit| exit.rank != first.rank && !exit.asked && exit.time < first.time + TOLERANCE;
         let by_itself =
-            self.result.exits.iter().filter(is_before).filter(|exit| !self.gave_up.contains_key(&exit.rank));
+            self.exits.iter().copied().filter(is_before).filter(|exit| !self.gave_up.contains_key(&exit.rank));
         let (done, failed): (Vec<&RankExit>, Vec<&RankExit>) = by_itself.partition(|exit| exit.code == 0);
-        let is_minority = done.len() * 2 <= self.result.exits.len();
+        let is_minority = done.len() * 2 <= self.exits.len();
         let mut done = if is_minority { done } else { Vec::new() };
         done.retain(|exit| is_time_out || exit.time > first.time - NOTICED);
         let found = if failed.is_empty() { done } else { failed };
@@ -110,23 +125,24 @@ impl Waiters<'_> {
     /// Returns the ranks that did not give up, by what they did, those of the fewest ranks first: they are the likely
     /// cause. `missing`: those that the library names.
     fn groups(&self, first: u32, missing: &[u32]) -> Vec<OtherRanks> {
-        let mut others: Vec<u32> =
-            self.result.exits.iter().map(|exit| exit.rank).filter(|rank| *rank != first).collect();
+        let mut others: Vec<u32> = self.exits.iter().map(|exit| exit.rank).filter(|rank| *rank != first).collect();
         let is_named = |rank: &u32| missing.contains(rank);
         match others.iter().any(is_named) {
             true => others.retain(is_named),
             false => others.retain(|rank| !self.gave_up.contains_key(rank)),
         }
-        let quiet: BTreeMap<u32, &QuietRank> = self.result.quiet.iter().map(|quiet| (quiet.rank, quiet)).collect();
+        let quiet: BTreeMap<u32, &QuietRank> = self.quiet.iter().map(|quiet| (quiet.rank, quiet)).collect();
         let mut groups: BTreeMap<Option<&str>, OtherRanks> = BTreeMap::new();
         for rank in others {
             let quiet = quiet.get(&rank);
             let does = quiet.map(|quiet| &*quiet.does);
             let group = groups.entry(does).or_insert_with(|| OtherRanks {
                 ranks: Vec::new(),
+                role_ranks: Vec::new(),
                 activity: Activity { seconds: None, does: does.map(printable) },
             });
             group.ranks.push(rank);
+            group.role_ranks.extend(self.placement.role_of(rank).map(|(_, rank)| rank));
             group.activity.seconds = group.activity.seconds.max(quiet.map(|quiet| quiet.seconds));
         }
         // those that wait for others are no cause if something else is known of another one

@@ -10,12 +10,11 @@ impl Monitor {
     pub fn outcome(&self, id: &str, placement: &Placement, result: JobResult) -> JobOutcome {
         let launcher = self.launcher.iter().cloned().collect();
         let outcome = JobOutcome { launcher, ..JobOutcome::new(id, placement, result) };
-        let Some(cause) = outcome.root_cause.as_ref() else { return outcome };
-        let (node, rank) = (cause.node.as_str(), cause.rank);
+        let Some((rank, node)) = outcome.shown_rank() else { return outcome };
         JobOutcome {
-            last_lines: self.last_lines(node, rank),
-            broken: self.broken(node, rank).cloned(),
-            just_shown: self.are_last(node, rank),
+            last_lines: self.last_lines(&node, rank),
+            broken: self.broken(&node, rank).cloned(),
+            just_shown: self.are_last(&node, rank),
             ..outcome
         }
     }

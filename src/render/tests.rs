@@ -91,13 +91,16 @@ fn train() -> Scene {
     let job = |state| Event::Job { id: id(), state };
     let line = |rank: u32, stream, line: &[u8]| Event::Output {
         rank,
+        role: None,
         node: format!("node{}", rank + 1),
         stream,
         line: line.to_vec(),
     };
     let idle = || {
         let does = || "waiting in flock for a lock on /data/cache".to_owned();
-        (0..2).map(|rank| IdleRank { rank, node: format!("node{}", rank + 1), since: START, does: does() }).collect()
+        (0..2)
+            .map(|rank| IdleRank { rank, role: None, node: format!("node{}", rank + 1), since: START, does: does() })
+            .collect()
     };
     let stacks = || {
         let text = r#"{"rank": 1, "quiet": 1800, "left_out": 0, "processes": [{"pid": 7, "command": "python3 train.py",
@@ -138,7 +141,7 @@ fn train() -> Scene {
         (
             1870,
             restart(Restart::Failed {
-                root_cause: Some(RootCause { rank: 1, node: "node2".into(), how }),
+                root_cause: Some(RootCause { rank: 1, role: None, node: "node2".into(), how }),
                 fault: None,
                 launcher: Some(137),
                 attempt: 2,
@@ -219,9 +222,9 @@ fn as_plain(scene: Scene, verbose: u8, quiet: bool) -> String {
     let begun = Instant::now();
     let mut text = String::new();
     for (second, event) in scene {
-        if let Event::Output { rank, node, stream, line } = &event {
+        if let Event::Output { rank, role, node, stream, line } = &event {
             let number = if *stream == Stream::Stdout { 1 } else { 2 };
-            let line = rank_line(*rank, node, *stream, line);
+            let line = rank_line(*rank, role.as_ref(), node, *stream, line);
             text.push_str(&format!("{number}> {}", String::from_utf8_lossy(&line).escape_debug()));
             text.push('\n');
         }
@@ -270,7 +273,7 @@ fn every_phase_has_a_name() {
 fn usage() -> UsageReport {
     let usage = GpuUsage { use_percent: Some(97.0), power_w: Some(690.0), ..GpuUsage::default() };
     let what = Sampled::Gpu { index: 0, uuid: Some("GPU-1".into()), rank: Some(1), usage };
-    UsageReport { time: 1_795_262_584.0, node: "node2".into(), what }
+    UsageReport { time: 1_795_262_584.0, role: None, node: "node2".into(), what }
 }
 
 /// The name of an event's variant. A new variant does not compile until it is here, and fails until a scene has it.

@@ -26,7 +26,7 @@ fn job(nodes: &[&str], ranks: u32, sample: u64) -> Job {
         cluster: "lab".into(),
         name: "digits".into(),
         created: NOW - 600.0,
-        placement: Placement { shares: nodes.iter().enumerate().map(share).collect() },
+        placement: Placement { shares: nodes.iter().enumerate().map(share).collect(), ..Placement::default() },
         sample,
         ..Record::default()
     };

@@ -488,7 +488,7 @@ impl Job<'_> {
 
 fn restarts(frames: &[Frame]) -> Vec<String> {
     let text = |frame: &Frame| match &frame.kind {
-        FrameKind::Restart(event) => Some(restart::read(event).to_string()),
+        FrameKind::Restart(event) => Some(restart::read(event, &Placement::default()).to_string()),
         _ => None,
     };
     frames.iter().filter_map(text).collect()

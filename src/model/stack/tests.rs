@@ -32,7 +32,7 @@ fn rank(rank: u32, quiet: u64, does: &str, frames: Vec<StackFrame>) -> RankStack
     };
     let node = format!("node{}", rank / 2 + 1);
     let (waits_for, processes) = (Vec::new(), vec![process]);
-    RankStack { rank, node, quiet, ending: false, waits_for, processes, left_out: 0, failure: None }
+    RankStack { rank, role: None, node, quiet, ending: false, waits_for, processes, left_out: 0, failure: None }
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn programs_that_are_not_python_are_named_by_their_own_code_or_what_they_wait_in
 #[test]
 fn what_horovod_says_names_the_rank_that_others_wait_for() {
     let mut waits = rank(0, 60, "waiting in futex for a lock or another thread", waiting());
-    waits.waits_for = vec![AwaitedRank { rank: 2, tensors: "grad_a, grad_b".into() }];
+    waits.waits_for = vec![AwaitedRank { rank: 2, role: None, tensors: "grad_a, grad_b".into() }];
     let slow = rank(2, 64, "sleeping in clock_nanosleep", loading());
     let text = "rank 0 on node1 waits in all_reduce (train.py:44) for rank 2 (Horovod: grad_a, grad_b)";
     assert_eq!(sentence(&groups([waits.clone()]), None).unwrap(), text);
