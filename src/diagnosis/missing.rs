@@ -169,7 +169,11 @@ fn may_wait_for_others(does: Option<&str>) -> bool {
 mod tests {
     use super::*;
     use crate::launch::placement::Share;
-    use crate::model::job_result::LineOfRank;
+    use crate::model::job_result::{HungRank, LineOfRank};
+    use crate::model::job_state::JobState;
+    use crate::model::launcher::LauncherName;
+    use crate::model::role::{Ends, RecordedRole};
+    use crate::model::root_cause::Idle;
 
     const GLOO: &str =
         "RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete";
@@ -351,5 +355,109 @@ mod tests {
         }
         result.ranks = u32::MAX;
         assert!(result.root_cause(&placement).unwrap().to_string().len() < 200);
+    }
+
+    /// A job of which the ranks 0, 2 and 3 are a trainer's and the others a generator's, which serves it.
+    fn with_roles(ends: &[End<'_>]) -> (JobResult, Placement) {
+        let (result, mut placement) = job(ends);
+        for (share, is_trainer) in placement.shares.iter_mut().zip([true, false, true, true, false]) {
+            share.roles = if is_trainer { vec![1, 0] } else { vec![0, 1] };
+        }
+        let role = |name: &str, ends| RecordedRole {
+            name: name.into(),
+            launcher: LauncherName::Env,
+            controller: None,
+            command: Vec::new(),
+            ends,
+        };
+        placement.roles = vec![role("trainer", Ends::Job), role("generator", Ends::With { role: 0 })];
+        (result, placement)
+    }
+
+    #[test]
+    fn ranks_wait_for_those_of_their_own_role() {
+        let first = "rank 0 of trainer on node1 gave up waiting for the others";
+        let sleeps = "had made no progress for 15 s: sleeping in clock_nanosleep";
+        let asked = ended(Some(SLEEPS));
+        let gone = (137, 9.0, false, "", None);
+        for (ends, text) in [
+            // the generators sleep until they get requests
+            (
+                vec![waited(GLOO), asked, ended(Some(FUTEX)), asked, asked],
+                format!("{first}; rank 2 of trainer on node4 {sleeps}"),
+            ),
+            // the library counts the ranks of the role
+            (
+                vec![waited(BARRIER), asked, ended(None), asked, asked],
+                format!("{first}; rank 2 of trainer on node4 {sleeps}"),
+            ),
+            (
+                vec![waited(GLOO), asked, ended(None), ended(None), asked],
+                format!("{first}; ranks 1-2 of trainer were still running"),
+            ),
+            (
+                vec![waited(CLOSED), gone, waited_too(CLOSED), asked, asked],
+                "rank 0 of trainer on node1 ended with exit code 1".into(),
+            ),
+            (
+                vec![waited(CLOSED), asked, gone, asked, asked],
+                "rank 1 of trainer on node3 ended with exit code 137".into(),
+            ),
+        ] {
+            let (result, placement) = with_roles(&ends);
+            assert_eq!(result.root_cause(&placement).unwrap().to_string(), text);
+        }
+        let (result, placement) = with_roles(&[waited(GLOO), asked, ended(Some(FUTEX)), asked, asked]);
+        let json = serde_json::to_value(result.root_cause(&placement).unwrap()).unwrap();
+        let numbers = ["rank", "role_rank", "waiting", "waiting_role_rank"].map(|name| json[name].as_u64());
+        assert_eq!((json["role"].as_str(), numbers), (Some("trainer"), [Some(3), Some(2), Some(0), Some(0)]), "{json}");
+    }
+
+    #[test]
+    fn a_hang_and_an_early_end_are_those_of_one_role() {
+        let hung = |rank| HungRank { rank, seconds: 60, tensors: None, idle: Some(Idle::Waiting), time: 1.0 };
+        let ended_by_supervisor = (143, 10.0, false, "", None);
+        let ends = [ended_by_supervisor, ended(None), ended(None), ended(None), ended(None)];
+        let cause = |hanging: &[u32]| {
+            let (result, placement) = with_roles(&ends);
+            let result = JobResult { hung: hanging.iter().copied().map(hung).collect(), ..result };
+            result.root_cause(&placement).unwrap().to_string()
+        };
+        let waited = "rank 2 of trainer on node4 hung: the others waited 60 s for it in a collective operation";
+        assert_eq!(cause(&[0, 2]), waited);
+        let all = cause(&[0, 2, 3]);
+        assert!(all.starts_with("rank 0 of trainer on node1 hung: all ranks waited 60 s for one another"), "{all}");
+        // a generator that had nothing to do is not why the trainer's ranks were ended
+        let asked = (143, 10.5, true, "", None);
+        let early = (0, 3.0, false, "", None);
+        let cause = |ends: [End<'_>; 5]| {
+            let (result, placement) = with_roles(&ends);
+            result.root_cause(&placement).unwrap().to_string()
+        };
+        assert_eq!(cause([asked, early, asked, asked, asked]), "rank 0 of trainer on node1 ended with exit code 143");
+        let early_trainer = cause([asked, early, asked, early, asked]);
+        assert_eq!(early_trainer, "rank 2 of trainer on node4 ended with exit code 0 while the others waited for it");
+    }
+
+    #[test]
+    fn ranks_that_served_a_role_do_not_count() {
+        let (done, failed) = ((0, 9.0, false, "", None), (1, 9.5, false, "", None));
+        let killed = (137, 10.0, true, "", None);
+        let result = |ends: [End<'_>; 5], served: &[u32]| {
+            let (result, placement) = with_roles(&ends);
+            (JobResult { launcher: Some(0), served: served.to_vec(), ..result }, placement)
+        };
+        let (well, placement) = result([done, killed, done, done, failed], &[1, 4]);
+        assert_eq!((well.state(), well.code(), well.root_cause(&placement)), (JobState::Succeeded, Some(0), None));
+        let mut silent = well.clone();
+        silent.exits.retain(|exit| exit.rank != 4);
+        assert_eq!(silent.state(), JobState::Succeeded, "its node did not answer");
+        silent.exits.retain(|exit| exit.rank != 3);
+        assert_eq!(silent.state(), JobState::Lost);
+        assert_eq!(silent.root_cause(&placement).unwrap().rank, 3);
+        // a generator that failed before
+        let (bad, placement) = result([done, failed, done, done, killed], &[4]);
+        let cause = bad.root_cause(&placement).unwrap().to_string();
+        assert_eq!((bad.state(), &*cause), (JobState::Failed, "rank 0 of generator on node2 ended with exit code 1"));
     }
 }

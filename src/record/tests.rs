@@ -299,7 +299,7 @@ fn root_causes() {
 #[test]
 fn hints_name_what_ranks_wait_in_under_their_launcher() {
     let hint = |how: FailureKind, launcher: &Launcher| {
-        RootCause { rank: 1, node: "b".into(), how }.hint(launcher).unwrap_or_default()
+        RootCause { rank: 1, role: None, node: "b".into(), how }.hint(launcher).unwrap_or_default()
     };
     let early = || FailureKind::Exited { code: 0, signal: None, oom: false };
     let hung = |tensors: &str| FailureKind::Hung { seconds: 5, tensors: Some(tensors.into()), idle: None };

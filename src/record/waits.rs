@@ -128,6 +128,8 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::stack::StackGroup;
+    use crate::record::tests::two_roles;
 
     /// 2026-11-21T12:03:04Z.
     const START: f64 = 1_795_262_584.0;
@@ -245,6 +247,20 @@ mod tests {
         assert_eq!((after(ended(9)), after(ended(1))), (vec![(vec![0], None)], Vec::new()));
         let gave_up = FrameKind::GaveUp("Timed out waiting 15000ms".into());
         assert_eq!(after([vec![(1, 0.5, gave_up)], ended(1)].concat()), [(vec![0], None)]);
+    }
+
+    #[test]
+    fn ranks_and_places_of_roles_are_named() {
+        let placement = two_roles();
+        let mut waits = Waits::default();
+        record(&mut waits, 3, 100.0, waiting(100, "sleeping"));
+        record(&mut waits, 2, 100.0, place(30, false));
+        record(&mut waits, 0, 100.0, place(30, false));
+        let events = waits.take(&placement, Some("j1"), START + 102.0);
+        let [Event::Idle { ranks, .. }, Event::Stacks { groups, .. }] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(crate::model::idle_rank::with_nodes(ranks), "rank 2 of trainer on node2");
+        let names: Vec<String> = groups.iter().map(StackGroup::name).collect();
+        assert_eq!(names, ["rank 0 of trainer on node1", "rank 0 of generator on node2"], "each role on its own");
     }
 
     #[test]

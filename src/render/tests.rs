@@ -14,6 +14,7 @@ use crate::model::finding::{Finding, Severity};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::{Change, Departure, Restart};
+use crate::model::role::RankOfRole;
 use crate::model::root_cause::{FailureKind, RootCause};
 use crate::model::stack::{self, RankStack};
 use crate::model::usage::{GpuUsage, Sampled, UsageReport};
@@ -82,6 +83,40 @@ fn up() -> Scene {
         (25, ended("node1", start())),
         (25, done("node1", "pulled team/app:2, started hworker")),
     ]
+}
+
+/// A job with roles: lines of two ranks, a role that is ready, and one that starts again.
+fn roles() -> Scene {
+    let of = |role: &str, rank| Some(RankOfRole { role: role.into(), rank });
+    let line = |rank, role, node: &str| Event::Output {
+        rank,
+        role,
+        node: node.into(),
+        stream: Stream::Stdout,
+        line: b"step 1".to_vec(),
+    };
+    let restart = |restart| Event::Restart { time: None, restart };
+    let how = FailureKind::Exited { code: 137, signal: Some(9), oom: false };
+    let cause = RootCause { rank: 2, role: of("generator", 0), node: "node2".into(), how };
+    vec![
+        (0, restart(Restart::Ready { ready: "generator".into(), seconds: 4.2 })),
+        (1, line(0, of("trainer", 0), "node1")),
+        (1, line(2, of("generator", 0), "node2")),
+        (2, restart(Restart::Role { failed: "generator".into(), root_cause: Some(cause), again: 1, of: 3 })),
+    ]
+}
+
+#[test]
+fn ranks_of_roles_have_the_name_of_their_role() {
+    let plain = as_plain(roles(), 0, false);
+    let expected = "2> generator is ready after 4 s\n1> [trainer 0 node1] step 1\\n\n1> [generator 0 node2] step 1\\n\n\
+                    2> warning: rank 0 of generator on node2 was killed by signal 9; generator is started again, 1 of 3\n";
+    assert_eq!(plain, expected);
+    let lines: Vec<serde_json::Value> =
+        roles().iter().map(|(_, event)| serde_json::to_value(super::json::Line::of(event).unwrap()).unwrap()).collect();
+    assert_eq!((&lines[0]["reason"], &lines[0]["ready"]), (&"role_ready".into(), &"generator".into()));
+    assert_eq!((&lines[2]["rank"], &lines[2]["role_rank"]), (&2.into(), &0.into()));
+    assert_eq!((&lines[2]["role"], &lines[3]["root_cause"]["role"]), (&"generator".into(), &"generator".into()));
 }
 
 /// `train --restarts -vv`: an upload, a rank that waits, a failed attempt, and a node that leaves and does not come

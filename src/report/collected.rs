@@ -360,6 +360,7 @@ impl<'a> Report<'a> {
         let own = node.gpus.iter().filter(|(_, gpu)| is_of_job(share, &gpu.description.uuid));
         own.enumerate()
             .map(|(i, (index, gpu))| (*index, gpu, rank_of_gpu(share, &node.places, &gpu.description.uuid, i)))
+            .filter(|(_, _, rank)| rank.map_or(self.only.is_empty(), |rank| self.shows(rank)))
             .collect()
     }
 }

@@ -180,7 +180,7 @@ impl Spec {
             first += ranks;
             share
         });
-        Placement { shares: shares.collect() }
+        Placement { shares: shares.collect(), ..Placement::default() }
     }
 }
 

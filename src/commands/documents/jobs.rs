@@ -13,6 +13,7 @@ use crate::inventory::{Controller, LauncherName};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::fault::Fault;
+use crate::model::role::RankOfRole;
 use crate::model::stack;
 use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::record::list::Job;
@@ -46,6 +47,15 @@ pub(super) fn jobs_made(all: &mut Made) {
         line: b"epoch 1: loss 0.25".to_vec(),
     };
     all.push(("train-output", line(output)));
+    let of_role = |rank| Some(RankOfRole { role: "generator".into(), rank });
+    let output = Event::Output {
+        rank: 2,
+        role: of_role(0),
+        node: "node2".into(),
+        stream: Stream::Stdout,
+        line: b"ready".to_vec(),
+    };
+    all.push(("train-output/role", line(output)));
     let restart = |time, restart| line(Event::Restart { time, restart });
     let how = FailureKind::Exited { code: 137, signal: Some(9), oom: false };
     let root_cause = Some(RootCause { rank: 3, role: None, node: "node2".into(), how });
@@ -73,6 +83,11 @@ pub(super) fn jobs_made(all: &mut Made) {
     all.push(("train-restart/lost", restart(None, Restart::Lost { launcher: 137 })));
     all.push(("train-restart/without", restart(None, Restart::Without { gone: names(&["node2"]), ranks: 2 })));
     all.push(("train-restart/requeued", restart(None, Restart::Requeued { nodes: names(&["node3", "node4"]) })));
+    let how = FailureKind::Exited { code: 137, signal: Some(9), oom: false };
+    let cause = RootCause { rank: 2, role: of_role(0), node: "node2".into(), how };
+    let failed = Restart::Role { failed: "generator".into(), root_cause: Some(cause), again: 1, of: 3 };
+    all.push(("train-restart/role", restart(None, failed)));
+    all.push(("train-restart/ready", restart(None, Restart::Ready { ready: "generator".into(), seconds: 4.0 })));
     all.push(("train-restart/other", restart(None, Restart::Other { logged: "of another version".into() })));
     let (job, time) = (Some("20261121-120304-k7qd".to_owned()), 1_795_264_400.0);
     all.push(("train-idle", line(Event::Idle { ranks: vec![idle_rank()], job, time })));

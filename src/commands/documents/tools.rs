@@ -89,6 +89,7 @@ pub(super) fn tools_made(all: &mut Made) {
     let no_numbers = vec![report::RankNoNumbers {
         metric: "loss".to_owned(),
         rank: 1,
+        role: None,
         count: 3,
         first,
         step: Some("step 2".to_owned()),

@@ -214,3 +214,37 @@ fn what_a_node_sends_is_read() {
         assert_eq!(RankStack::read("node2", text), None, "{text:.20}");
     }
 }
+
+/// The rank, as one of a role.
+fn of_role(role: &str, number: u32, rank: RankStack) -> RankStack {
+    RankStack { role: Some(RankOfRole { role: role.into(), rank: number }), ..rank }
+}
+
+#[test]
+fn a_role_that_serves_is_not_what_the_others_wait_for() {
+    let waits = |number| rank(number, 14, "polling", waiting());
+    let load = rank(2, 14, "sleeping in clock_nanosleep", loading());
+    let serve = |number| rank(number, 14, "sleeping in epoll_wait", vec![frame("serve", "/w/serve.py", 7)]);
+    let mut found = groups([
+        of_role("trainer", 0, waits(0)),
+        of_role("trainer", 1, waits(1)),
+        of_role("trainer", 2, load),
+        of_role("generator", 0, serve(3)),
+    ]);
+    let names: Vec<String> = found.iter().map(StackGroup::name).collect();
+    assert!(
+        names[0].starts_with("rank 2 of trainer on ") && names[2].starts_with("rank 0 of generator on "),
+        "{names:?}"
+    );
+    let text = sentence(&found, Some(4)).unwrap();
+    let generator = text.split("; ").last().unwrap();
+    assert!(text.starts_with("2 ranks of trainer wait in all_reduce (train.py:44); rank 2 of trainer on "), "{text}");
+    assert!(generator.starts_with("rank 0 of generator on ") && generator.contains("is in serve"), "{text}");
+    found.retain(|group| group.ranks.len() == 2);
+    found[0].ranks[0].waits_for = vec![AwaitedRank {
+        rank: 2,
+        role: Some(RankOfRole { role: "trainer".into(), rank: 2 }),
+        tensors: "grad".into(),
+    }];
+    assert!(found[0].describe().contains("for rank 2 of trainer (Horovod: grad)"), "{}", found[0].describe());
+}
