@@ -171,7 +171,6 @@ mod tests {
     use crate::launch::placement::Share;
     use crate::model::job_result::{HungRank, LineOfRank};
     use crate::model::job_state::JobState;
-    use crate::model::launcher::LauncherName;
     use crate::model::role::{Ends, RecordedRole};
     use crate::model::root_cause::Idle;
 
@@ -363,14 +362,10 @@ mod tests {
         for (share, is_trainer) in placement.shares.iter_mut().zip([true, false, true, true, false]) {
             share.roles = if is_trainer { vec![1, 0] } else { vec![0, 1] };
         }
-        let role = |name: &str, ends| RecordedRole {
-            name: name.into(),
-            launcher: LauncherName::Env,
-            controller: None,
-            command: Vec::new(),
-            ends,
-        };
-        placement.roles = vec![role("trainer", Ends::Job), role("generator", Ends::With { role: 0 })];
+        placement.roles = vec![
+            RecordedRole::example("trainer", Ends::Job),
+            RecordedRole::example("generator", Ends::With { role: 0 }),
+        ];
         (result, placement)
     }
 

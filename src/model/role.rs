@@ -74,6 +74,15 @@ pub struct RecordedRole {
     pub ends: Ends,
 }
 
+#[cfg(test)]
+impl RecordedRole {
+    /// Returns a role that `env` starts.
+    pub fn example(name: &str, ends: Ends) -> RecordedRole {
+        let command = vec![ProgramArgument::from("true")];
+        RecordedRole { name: name.into(), launcher: LauncherName::Env, controller: None, command, ends }
+    }
+}
+
 /// The place of a rank in its role, as documents have it beside its rank in the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RankOfRole {

@@ -369,13 +369,7 @@ pub fn two_roles() -> Placement {
         placement.push(node, roles.iter().sum());
         placement.shares.last_mut().unwrap().roles = roles;
     }
-    let role = |name: &str, ends| RecordedRole {
-        name: name.into(),
-        launcher: LauncherName::Env,
-        controller: None,
-        command: vec![ProgramArgument::from("true")],
-        ends,
-    };
-    placement.roles = vec![role("trainer", Ends::Job), role("generator", Ends::With { role: 0 })];
+    placement.roles =
+        vec![RecordedRole::example("trainer", Ends::Job), RecordedRole::example("generator", Ends::With { role: 0 })];
     placement
 }

@@ -1,7 +1,6 @@
 use super::draw::{DrawOptions, draw};
 use super::view::View;
 use crate::launch::placement::{Placement, Share};
-use crate::model::launcher::LauncherName;
 use crate::model::role::{Ends, RecordedRole};
 use crate::model::usage::Sampled;
 use crate::record::frames::Parser;
@@ -214,14 +213,8 @@ fn ranks_get_other_numbers_in_any_order() {
 #[test]
 fn one_role_is_shown_alone_and_its_ranks_have_their_names() {
     let mut job = job(&["node1", "node2"], 3, 5);
-    let role = |name: &str| RecordedRole {
-        name: name.into(),
-        launcher: LauncherName::Env,
-        controller: None,
-        command: Vec::new(),
-        ends: Ends::Job,
-    };
-    job.placement.roles = vec![role("trainer"), role("generator")];
+    job.placement.roles =
+        vec![RecordedRole::example("trainer", Ends::Job), RecordedRole::example("generator", Ends::Job)];
     job.placement.shares.iter_mut().for_each(|share| share.roles = vec![2, 1]);
     let text =
         "9 1 s \n9 2 s \n8 2 o serving\n8 1 o step 7\n7 2 m r 50 100 0 0\n7 1 m r 60 100 0 0\n7 1 m n 10 1 2 3 4 5";

@@ -1,23 +1,17 @@
 //! Jobs with roles, as people see them.
 
 use super::*;
-use crate::model::launcher::LauncherName;
 use crate::model::role::{Ends, RecordedRole};
 use crate::record::{Record, stored};
-use crate::text::argument::ProgramArgument;
 
 /// Writes into the records of all jobs that rank 0 is a trainer and rank 1 a generator, which serves it.
 fn give_roles(nodes: &Nodes) {
-    let role = |name: &str, ends| RecordedRole {
-        name: name.into(),
-        launcher: LauncherName::Env,
-        controller: None,
-        command: vec![ProgramArgument::from("true")],
-        ends,
-    };
     let change = |text: &mut String| {
         let mut record: Record = stored::read(text).unwrap();
-        record.roles = vec![role("trainer", Ends::Job), role("generator", Ends::With { role: 0 })];
+        record.roles = vec![
+            RecordedRole::example("trainer", Ends::Job),
+            RecordedRole::example("generator", Ends::With { role: 0 }),
+        ];
         for (share, roles) in record.placement.shares.iter_mut().zip([vec![1, 0], vec![0, 1]]) {
             share.roles = roles;
         }
