@@ -12,6 +12,7 @@ use crate::error::NodeError;
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::Restart;
+use crate::model::role::RankOfRole;
 use crate::model::stack::StackGroup;
 use crate::model::usage::UsageReport;
 use crate::text::units::{count, human};
@@ -132,6 +133,8 @@ pub enum Event {
     Output {
         /// The rank.
         rank: u32,
+        /// Its role, in a job with roles.
+        role: Option<RankOfRole>,
         /// Its node.
         node: String,
         /// The stream.

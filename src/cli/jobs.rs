@@ -67,6 +67,9 @@ pub struct Logs {
     /// Show only these ranks, e.g. 0,3
     #[arg(long, value_name = "RANK", value_delimiter = ',')]
     pub rank: Vec<u32>,
+    /// Show only the ranks of this role; --rank then counts in it
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<String>,
     /// Show only lines since this time: 10m (ago), 14:30, today, "2026-11-21 10:15:00" in the local time zone, or with a
     /// zone 2026-11-21T10:15:00Z
     #[arg(long, value_name = "TIME", value_parser = since)]
@@ -87,6 +90,9 @@ pub struct Top {
     /// Show the last line of each rank that matches this regular expression
     #[arg(long, value_name = "REGEX")]
     pub grep: Option<Regex>,
+    /// Show only the ranks of this role
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<String>,
 }
 
 /// Options of `stack`.
@@ -98,6 +104,9 @@ pub struct Stack {
     /// Show only these ranks, e.g. 0,3
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub rank: Vec<u32>,
+    /// Show only the ranks of this role; --rank then counts in it
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<String>,
     /// Show all threads of each process, and all frames
     #[arg(long)]
     pub all_threads: bool,
@@ -140,6 +149,9 @@ pub struct Report {
     /// 'loss ([0-9.]+)'; may be given several times, a chart for each
     #[arg(long, value_name = "REGEX")]
     pub metric: Vec<Pattern>,
+    /// Show only the ranks of this role
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<String>,
 }
 
 /// Reads a time, or how long ago it was.

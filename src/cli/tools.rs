@@ -85,6 +85,9 @@ pub struct Fetch {
     /// Fetch what the job wrote outside /workspace and other mounts, into DIR/NODE [default: ./NAME-ID-container]
     #[arg(long)]
     pub from_container: bool,
+    /// Fetch only from the nodes that have ranks of this role
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<String>,
 }
 
 const FETCH: &str = "\

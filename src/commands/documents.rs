@@ -77,7 +77,7 @@ fn results<T>(ok: Vec<T>, failed: &[NodeError]) -> NodeResults<T> {
 
 fn idle_rank() -> IdleRank {
     let does = "waiting in flock for a lock on /data/cache".into();
-    IdleRank { rank: 1, node: "node1".into(), since: 1_795_262_584.0, does }
+    IdleRank { rank: 1, role: None, node: "node1".into(), since: 1_795_262_584.0, does }
 }
 
 /// The results of commands, by name.

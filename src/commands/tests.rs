@@ -32,6 +32,7 @@ use crate::cluster::fleet::Fleet;
 use crate::cluster::target::Target;
 use crate::event::{Event, Events};
 use crate::inventory::Inventory;
+use crate::model::role::label;
 use crate::render::json::Line;
 use crate::transport::node::TransportKind;
 use crate::transport::node::scripted::Nodes;
@@ -162,7 +163,9 @@ async fn hvdctl_by(
                 assert!(!failed.contains(&error), "{line} reports twice: {error}");
                 failed.push(error);
             }
-            Event::Output { rank, line, .. } => ranks.push_str(&format!("{rank} {}\n", String::from_utf8_lossy(&line))),
+            Event::Output { rank, role, line, .. } => {
+                ranks.push_str(&format!("{} {}\n", label(rank, role.as_ref()), String::from_utf8_lossy(&line)));
+            }
             _ => {}
         }
     }

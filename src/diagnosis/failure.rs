@@ -5,7 +5,8 @@ use super::outcome::JobOutcome;
 use super::program::FailedProgram;
 use crate::error::Error;
 use crate::event::Message;
-use crate::launch::Launcher;
+use crate::launch::{self, Launcher};
+use crate::model::role::RecordedRole;
 use crate::text::nodeset;
 
 impl JobOutcome {
@@ -22,13 +23,12 @@ impl JobOutcome {
     /// If no rank caused that: then the program is not at fault, and the command fails.
     pub fn failure(&self, launcher: &Launcher, program: &FailedProgram<'_>) -> Result<Message, Error> {
         let Some(cause) = &self.root_cause else { return Err(without_root_cause(self, program.restarts_help)) };
-        let mut text = format!("{cause}; job {} failed", self.id);
-        if !self.just_shown && !self.last_lines.is_empty() {
-            let lines = if self.last_lines.len() == 1 { "line" } else { "lines" };
-            text.push_str(&format!("\n  last {lines} of rank {}:", cause.rank));
-            let bracket = format!("[{} {}]", cause.rank, cause.node);
-            text.extend(self.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
-        }
+        let named = |role: &&RecordedRole| cause.role.as_ref().is_some_and(|of| of.role == role.name);
+        let role = self.placement.roles.iter().find(named);
+        let launcher = role.map_or(launcher, |role| launch::launcher(role.launcher, role.controller));
+        let of_role = role.map(|role| FailedProgram { command: &role.command, ..program.clone() });
+        let program = of_role.as_ref().unwrap_or(program);
+        let text = format!("{cause}; job {} failed{}", self.id, self.tail_of_rank());
         let on_start = || self.broken.as_ref().and_then(|failure| program.hint_on_start(failure));
         let on_output = || program.hint_on_output(&self.last_lines, launcher);
         let hint = cause.hint(launcher).or_else(on_start).or_else(on_output);

@@ -25,48 +25,63 @@ const CALLS: &[&str] =
 /// The most groups of ranks that are described.
 const MOST_GROUPS: usize = 4;
 
-/// The ranks of a job that gave up waiting.
+/// The ranks of a job, or of one of its roles, and which of them gave up waiting.
 struct Waiters<'a> {
-    result: &'a JobResult,
+    exits: Vec<&'a RankExit>,
+    quiet: &'a [QuietRank],
     gave_up: BTreeMap<u32, GivingUp>,
+    placement: &'a Placement,
 }
 
 impl JobResult {
     /// Returns the cause if the rank that failed first only gave up waiting for another one, or lost its connection to
     /// it; `None` if it failed by itself.
     pub(super) fn missing(&self, first: &RankExit, placement: &Placement) -> Option<RootCause> {
+        // ranks of other roles take no part in its collective operations
+        let of_role = |rank: u32| placement.are_of_one_role(rank, first.rank);
         let mut lines: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-        self.gave_up.iter().for_each(|line| lines.entry(line.rank).or_default().push(&line.text));
+        let own = self.gave_up.iter().filter(|line| of_role(line.rank));
+        own.for_each(|line| lines.entry(line.rank).or_default().push(&line.text));
         let gave_up = lines.into_iter().filter_map(|(rank, lines)| Some((rank, GivingUp::read(lines)?))).collect();
-        Waiters { result: self, gave_up }.cause(first, placement)
+        let exits = self.exits.iter().filter(|exit| of_role(exit.rank)).collect();
+        Waiters { exits, quiet: &self.quiet, gave_up, placement }.cause(first)
     }
 }
 
 impl Waiters<'_> {
-    fn cause(&self, first: &RankExit, placement: &Placement) -> Option<RootCause> {
+    fn cause(&self, first: &RankExit) -> Option<RootCause> {
+        let placement = self.placement;
+        let caused = |rank, node, how| Some(RootCause { rank, role: placement.role(rank), node, how });
         let why = self.gave_up.get(&first.rank)?;
         if let Some(ended) = self.ended_before(first, why.is_time_out) {
-            return Some(RootCause { rank: ended.rank, node: ended.node.clone(), how: ended.into() });
+            return caused(ended.rank, ended.node.clone(), ended.into());
         }
         if !why.is_time_out {
             return None;
         }
         let operation = why.place().map(|place| printable(&place));
         let named = |rank: u32, activity| {
-            let exit = self.result.exits.iter().find(|exit| exit.rank == rank);
+            let exit = self.exits.iter().find(|exit| exit.rank == rank);
             let node = exit.map(|exit| &*exit.node).or(placement.node_of(rank).map(|(node, _)| node));
-            let (waiting, waiting_node) = (first.rank, first.node.clone());
-            let (operation, address) = (operation.clone(), why.address.clone());
-            let how = FailureKind::Missing { waiting, waiting_node, operation, address, activity };
-            Some(RootCause { rank, node: node.unwrap_or_default().to_owned(), how })
+            let how = FailureKind::Missing {
+                waiting: first.rank,
+                waiting_role_rank: placement.role_of(first.rank).map(|(_, rank)| rank),
+                waiting_node: first.node.clone(),
+                operation: operation.clone(),
+                address: why.address.clone(),
+                activity,
+            };
+            caused(rank, node.unwrap_or_default().to_owned(), how)
         };
-        let mut groups = self.groups(first.rank, &why.missing);
+        // the library counts the ranks of the role
+        let missing: Vec<u32> = why.missing.iter().map(|rank| placement.in_role_of(first.rank, *rank)).collect();
+        let mut groups = self.groups(first.rank, &missing);
         if groups.is_empty()
             && let Some((rank, other)) = self.in_other_operation(first.rank, why)
         {
             return named(rank, Activity { seconds: None, does: Some(format!("in {other}")) });
         }
-        if let [OtherRanks { ranks, activity }, rest @ ..] = &groups[..]
+        if let [OtherRanks { ranks, activity, .. }, rest @ ..] = &groups[..]
             && let [rank] = ranks[..]
             && rest.first().is_none_or(|next| next.ranks.len() > 1 && !may_wait_for_others(activity.does.as_deref()))
         {
@@ -74,7 +89,7 @@ impl Waiters<'_> {
         }
         groups.truncate(MOST_GROUPS);
         let how = FailureKind::GaveUp { operation, address: why.address.clone(), others: groups };
-        Some(RootCause { rank: first.rank, node: first.node.clone(), how })
+        caused(first.rank, first.node.clone(), how)
     }
 
     /// Returns the rank that ended before others gave up or lost their connections to it: one that failed by itself or,
@@ -83,9 +98,9 @@ impl Waiters<'_> {
     fn ended_before(&self, first: &RankExit, is_time_out: bool) -> Option<&RankExit> {
         let is_before = |exit: &&RankExit| exit.rank != first.rank && !exit.asked && exit.time < first.time + TOLERANCE;
         let by_itself =
-            self.result.exits.iter().filter(is_before).filter(|exit| !self.gave_up.contains_key(&exit.rank));
+            self.exits.iter().copied().filter(is_before).filter(|exit| !self.gave_up.contains_key(&exit.rank));
         let (done, failed): (Vec<&RankExit>, Vec<&RankExit>) = by_itself.partition(|exit| exit.code == 0);
-        let is_minority = done.len() * 2 <= self.result.exits.len();
+        let is_minority = done.len() * 2 <= self.exits.len();
         let mut done = if is_minority { done } else { Vec::new() };
         done.retain(|exit| is_time_out || exit.time > first.time - NOTICED);
         let found = if failed.is_empty() { done } else { failed };
@@ -110,23 +125,24 @@ impl Waiters<'_> {
     /// Returns the ranks that did not give up, by what they did, those of the fewest ranks first: they are the likely
     /// cause. `missing`: those that the library names.
     fn groups(&self, first: u32, missing: &[u32]) -> Vec<OtherRanks> {
-        let mut others: Vec<u32> =
-            self.result.exits.iter().map(|exit| exit.rank).filter(|rank| *rank != first).collect();
+        let mut others: Vec<u32> = self.exits.iter().map(|exit| exit.rank).filter(|rank| *rank != first).collect();
         let is_named = |rank: &u32| missing.contains(rank);
         match others.iter().any(is_named) {
             true => others.retain(is_named),
             false => others.retain(|rank| !self.gave_up.contains_key(rank)),
         }
-        let quiet: BTreeMap<u32, &QuietRank> = self.result.quiet.iter().map(|quiet| (quiet.rank, quiet)).collect();
+        let quiet: BTreeMap<u32, &QuietRank> = self.quiet.iter().map(|quiet| (quiet.rank, quiet)).collect();
         let mut groups: BTreeMap<Option<&str>, OtherRanks> = BTreeMap::new();
         for rank in others {
             let quiet = quiet.get(&rank);
             let does = quiet.map(|quiet| &*quiet.does);
             let group = groups.entry(does).or_insert_with(|| OtherRanks {
                 ranks: Vec::new(),
+                role_ranks: Vec::new(),
                 activity: Activity { seconds: None, does: does.map(printable) },
             });
             group.ranks.push(rank);
+            group.role_ranks.extend(self.placement.role_of(rank).map(|(_, rank)| rank));
             group.activity.seconds = group.activity.seconds.max(quiet.map(|quiet| quiet.seconds));
         }
         // those that wait for others are no cause if something else is known of another one
@@ -153,7 +169,10 @@ fn may_wait_for_others(does: Option<&str>) -> bool {
 mod tests {
     use super::*;
     use crate::launch::placement::Share;
-    use crate::model::job_result::LineOfRank;
+    use crate::model::job_result::{HungRank, LineOfRank};
+    use crate::model::job_state::JobState;
+    use crate::model::role::{Ends, RecordedRole};
+    use crate::model::root_cause::Idle;
 
     const GLOO: &str =
         "RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation to complete";
@@ -335,5 +354,105 @@ mod tests {
         }
         result.ranks = u32::MAX;
         assert!(result.root_cause(&placement).unwrap().to_string().len() < 200);
+    }
+
+    /// A job of which the ranks 0, 2 and 3 are a trainer's and the others a generator's, which serves it.
+    fn with_roles(ends: &[End<'_>]) -> (JobResult, Placement) {
+        let (result, mut placement) = job(ends);
+        for (share, is_trainer) in placement.shares.iter_mut().zip([true, false, true, true, false]) {
+            share.roles = if is_trainer { vec![1, 0] } else { vec![0, 1] };
+        }
+        placement.roles = vec![
+            RecordedRole::example("trainer", Ends::Job),
+            RecordedRole::example("generator", Ends::With { role: 0 }),
+        ];
+        (result, placement)
+    }
+
+    #[test]
+    fn ranks_wait_for_those_of_their_own_role() {
+        let first = "rank 0 of trainer on node1 gave up waiting for the others";
+        let sleeps = "had made no progress for 15 s: sleeping in clock_nanosleep";
+        let asked = ended(Some(SLEEPS));
+        let gone = (137, 9.0, false, "", None);
+        for (ends, text) in [
+            // the generators sleep until they get requests
+            (
+                vec![waited(GLOO), asked, ended(Some(FUTEX)), asked, asked],
+                format!("{first}; rank 2 of trainer on node4 {sleeps}"),
+            ),
+            // the library counts the ranks of the role
+            (
+                vec![waited(BARRIER), asked, ended(None), asked, asked],
+                format!("{first}; rank 2 of trainer on node4 {sleeps}"),
+            ),
+            (
+                vec![waited(GLOO), asked, ended(None), ended(None), asked],
+                format!("{first}; ranks 1-2 of trainer were still running"),
+            ),
+            (
+                vec![waited(CLOSED), gone, waited_too(CLOSED), asked, asked],
+                "rank 0 of trainer on node1 ended with exit code 1".into(),
+            ),
+            (
+                vec![waited(CLOSED), asked, gone, asked, asked],
+                "rank 1 of trainer on node3 ended with exit code 137".into(),
+            ),
+        ] {
+            let (result, placement) = with_roles(&ends);
+            assert_eq!(result.root_cause(&placement).unwrap().to_string(), text);
+        }
+        let (result, placement) = with_roles(&[waited(GLOO), asked, ended(Some(FUTEX)), asked, asked]);
+        let json = serde_json::to_value(result.root_cause(&placement).unwrap()).unwrap();
+        let numbers = ["rank", "role_rank", "waiting", "waiting_role_rank"].map(|name| json[name].as_u64());
+        assert_eq!((json["role"].as_str(), numbers), (Some("trainer"), [Some(3), Some(2), Some(0), Some(0)]), "{json}");
+    }
+
+    #[test]
+    fn a_hang_and_an_early_end_are_those_of_one_role() {
+        let hung = |rank| HungRank { rank, seconds: 60, tensors: None, idle: Some(Idle::Waiting), time: 1.0 };
+        let ended_by_supervisor = (143, 10.0, false, "", None);
+        let ends = [ended_by_supervisor, ended(None), ended(None), ended(None), ended(None)];
+        let cause = |hanging: &[u32]| {
+            let (result, placement) = with_roles(&ends);
+            let result = JobResult { hung: hanging.iter().copied().map(hung).collect(), ..result };
+            result.root_cause(&placement).unwrap().to_string()
+        };
+        let waited = "rank 2 of trainer on node4 hung: the others waited 60 s for it in a collective operation";
+        assert_eq!(cause(&[0, 2]), waited);
+        let all = cause(&[0, 2, 3]);
+        assert!(all.starts_with("rank 0 of trainer on node1 hung: all ranks waited 60 s for one another"), "{all}");
+        // a generator that had nothing to do is not why the trainer's ranks were ended
+        let asked = (143, 10.5, true, "", None);
+        let early = (0, 3.0, false, "", None);
+        let cause = |ends: [End<'_>; 5]| {
+            let (result, placement) = with_roles(&ends);
+            result.root_cause(&placement).unwrap().to_string()
+        };
+        assert_eq!(cause([asked, early, asked, asked, asked]), "rank 0 of trainer on node1 ended with exit code 143");
+        let early_trainer = cause([asked, early, asked, early, asked]);
+        assert_eq!(early_trainer, "rank 2 of trainer on node4 ended with exit code 0 while the others waited for it");
+    }
+
+    #[test]
+    fn ranks_that_served_a_role_do_not_count() {
+        let (done, failed) = ((0, 9.0, false, "", None), (1, 9.5, false, "", None));
+        let killed = (137, 10.0, true, "", None);
+        let result = |ends: [End<'_>; 5], served: &[u32]| {
+            let (result, placement) = with_roles(&ends);
+            (JobResult { launcher: Some(0), served: served.to_vec(), ..result }, placement)
+        };
+        let (well, placement) = result([done, killed, done, done, failed], &[1, 4]);
+        assert_eq!((well.state(), well.code(), well.root_cause(&placement)), (JobState::Succeeded, Some(0), None));
+        let mut silent = well.clone();
+        silent.exits.retain(|exit| exit.rank != 4);
+        assert_eq!(silent.state(), JobState::Succeeded, "its node did not answer");
+        silent.exits.retain(|exit| exit.rank != 3);
+        assert_eq!(silent.state(), JobState::Lost);
+        assert_eq!(silent.root_cause(&placement).unwrap().rank, 3);
+        // a generator that failed before
+        let (bad, placement) = result([done, failed, done, done, killed], &[4]);
+        let cause = bad.root_cause(&placement).unwrap().to_string();
+        assert_eq!((bad.state(), &*cause), (JobState::Failed, "rank 0 of generator on node2 ended with exit code 1"));
     }
 }

@@ -4,6 +4,7 @@ use crate::launch::placement::Placement;
 use crate::model::fault::{Fault, as_text};
 use crate::model::job_result::{JobResult, LostOutput, OutsideFiles, RankExit};
 use crate::model::job_state::JobState;
+use crate::model::role::label;
 use crate::model::root_cause::RootCause;
 use crate::model::start_fault::StartFailure;
 use schemars::JsonSchema;
@@ -52,7 +53,37 @@ pub struct JobOutcome {
     pub launcher: Vec<String>,
 }
 
+/// Returns the rank whose last lines show why a job failed, and its node: that of the root cause or, if a role was not
+/// ready, the first one that was not.
+pub fn shown_rank(cause: Option<&RootCause>, fault: Option<&Fault>, placement: &Placement) -> Option<(u32, String)> {
+    if let Some(cause) = cause {
+        return Some((cause.rank, cause.node.clone()));
+    }
+    let Some(Fault::RoleNotReady { role, ranks, .. }) = fault else { return None };
+    let number = placement.roles.iter().position(|other| other.name == *role)?;
+    let first: usize = ranks.split(',').next()?.trim().parse().ok()?;
+    let rank = placement.ranks_of(number).nth(first)?;
+    Some((rank, placement.node_of(rank)?.0.to_owned()))
+}
+
 impl JobOutcome {
+    /// Returns the rank whose last lines these are, and its node.
+    pub fn shown_rank(&self) -> Option<(u32, String)> {
+        shown_rank(self.root_cause.as_ref(), self.fault.as_ref(), &self.placement)
+    }
+
+    /// Formats the last lines of that rank to be appended to a sentence; empty if they were just shown.
+    pub(super) fn tail_of_rank(&self) -> String {
+        let Some((rank, node)) = self.shown_rank().filter(|_| !self.just_shown && !self.last_lines.is_empty()) else {
+            return String::new();
+        };
+        let lines = if self.last_lines.len() == 1 { "line" } else { "lines" };
+        let bracket = format!("[{} {node}]", label(rank, self.placement.role(rank).as_ref()));
+        let mut text = format!("\n  last {lines} of {}:", self.placement.name(rank));
+        text.extend(self.last_lines.iter().map(|line| format!("\n    {bracket} {line}")));
+        text
+    }
+
     /// Returns the outcome of a job whose ranks have all started and that goes on.
     pub fn running(id: &str, placement: &Placement) -> JobOutcome {
         let outcome = JobOutcome::new(id, placement, JobResult::default());

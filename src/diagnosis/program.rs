@@ -46,6 +46,7 @@ const PACKAGES: &[(&str, &str)] = &[
 pub type DirectoryOf<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// The knowledge of a program's project on this machine.
+#[derive(Clone, Copy)]
 pub enum KnownProject<'a> {
     /// There is none: the program is in the image.
     None,
@@ -56,6 +57,7 @@ pub enum KnownProject<'a> {
 }
 
 /// The knowledge of a program that failed, for hints.
+#[derive(Clone)]
 pub struct FailedProgram<'a> {
     /// Its command.
     pub command: &'a [ProgramArgument],

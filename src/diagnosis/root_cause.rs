@@ -14,12 +14,25 @@ impl JobResult {
         match self.launcher {
             _ if self.stopped => JobState::Stopped,
             _ if self.fault.is_some() && self.started == 0 => JobState::Failed,
+            _ if matches!(self.fault, Some(Fault::RoleNotReady { .. })) => JobState::Failed,
             // a recorded failure of a rank is certain, even without the launcher's exit
             _ if first_failure.is_some() => JobState::Failed,
-            Some(0) if self.exits.len() as u32 == self.ranks => JobState::Succeeded,
+            Some(0) if self.are_all_known() => JobState::Succeeded,
             Some(0) | None => JobState::Lost,
             Some(_) => JobState::Failed,
         }
+    }
+
+    /// Returns whether the rank belongs to a role that had been asked to end because its task was over: its end says
+    /// nothing about the job.
+    fn is_served(&self, rank: u32) -> bool {
+        self.served.contains(&rank)
+    }
+
+    /// Returns whether it is known of all ranks how they ended, except of those whose end says nothing.
+    fn are_all_known(&self) -> bool {
+        let counting = self.exits.iter().filter(|exit| !self.is_served(exit.rank)).count();
+        counting.saturating_add(self.served.len()) >= self.ranks as usize
     }
 
     /// Returns the rank that failed first: of those that failed by themselves or, if it is known of all how they ended,
@@ -27,14 +40,15 @@ impl JobResult {
     /// and clocks differ by more.
     pub fn first_failure(&self) -> Option<&RankExit> {
         // if there was another reason they all were asked
-        let all_known = self.exits.len() as u32 >= self.ranks && self.fault.is_none();
-        let failed = self.exits.iter().filter(|exit| exit.code != 0 && (all_known || !exit.asked));
+        let all_known = self.are_all_known() && self.fault.is_none();
+        let own = self.exits.iter().filter(|exit| !self.is_served(exit.rank));
+        let failed = own.filter(|exit| exit.code != 0 && (all_known || !exit.asked));
         failed.min_by(|a, b| a.asked.cmp(&b.asked).then(a.time.total_cmp(&b.time)))
     }
 
     /// Returns the rank that hung first, if that is why the job ended. A waiting rank is not the cause: then the cause
-    /// is a rank that was not seen to wait, or rank 0 if all wait for one another.
-    fn root_hang(&self) -> Option<HungRank> {
+    /// is a rank of its role that was not seen to wait, or the first one if all wait for one another.
+    fn root_hang(&self, placement: &Placement) -> Option<HungRank> {
         let mut hung = self.hung.clone();
         hung.sort_by(|a, b| a.time.total_cmp(&b.time));
         // a rank whose supervisor gave it up was not asked to end
@@ -47,9 +61,11 @@ impl JobResult {
             return Some(hung.clone());
         }
         let waiting = hung.first()?.clone();
-        Some(match (0..self.ranks).find(|rank| self.hung.iter().all(|hung| hung.rank != *rank)) {
+        let mut of_role = (0..self.ranks).filter(|rank| placement.are_of_one_role(*rank, waiting.rank)).peekable();
+        let first = of_role.peek().copied().unwrap_or_default();
+        Some(match of_role.find(|rank| self.hung.iter().all(|hung| hung.rank != *rank)) {
             Some(rank) => HungRank { rank, tensors: Some(OPERATION.into()), idle: None, ..waiting },
-            None => HungRank { rank: 0, ..waiting },
+            None => HungRank { rank: first, ..waiting },
         })
     }
 
@@ -64,11 +80,11 @@ impl JobResult {
             let node = exit_of(rank).map(|exit| exit.node.as_str());
             node.or(placement.node_of(rank).map(|(node, _)| node)).unwrap_or_default().to_owned()
         };
-        let cause = |rank, how| Some(RootCause { rank, node: node_of(rank), how });
+        let cause = |rank, how| Some(RootCause { rank, role: placement.role(rank), node: node_of(rank), how });
         let gone = |rank| cause(rank, FailureKind::Gone { error: self.silence.get(&node_of(rank)).cloned() });
         let is_silent = |rank: &u32| self.silent.contains(&node_of(*rank));
         // a hung rank makes the others fail
-        if let Some(HungRank { rank, seconds, tensors, idle, time }) = self.root_hang() {
+        if let Some(HungRank { rank, seconds, tensors, idle, time }) = self.root_hang(placement) {
             // those that waited may have waited for a rank that had ended, or whose node was gone
             return match exit_of(rank).filter(|_| tensors.is_some()) {
                 Some(exit) if !exit.asked && exit.time < time => cause(rank, exit.into()),
@@ -79,16 +95,23 @@ impl JobResult {
         // it ends behind the exits, whatever number of ranks a node has recorded
         let unseen = |first: u32, ranks: u32| {
             let end = self.ranks.min(first.saturating_add(ranks));
-            (first..end).find(|rank| exit_of(*rank).is_none())
+            (first..end).find(|rank| exit_of(*rank).is_none() && !self.is_served(*rank))
         };
         // a rank that fails while another node is gone has most likely lost its connection to that node
         let silent = placement.shares.iter().filter(|share| self.silent.contains(&share.node));
         let lost = silent.filter_map(|share| unseen(share.first, share.ranks)).min().filter(|_| self.fault.is_none());
         // a launcher that keeps ranks ends them all when the first has ended, even with 0
-        let ended_early = self.exits.iter().find(|exit| exit.code == 0 && !exit.asked);
+        let ended_early = |first: &RankExit| {
+            let of_role = |exit: &&RankExit| placement.are_of_one_role(exit.rank, first.rank);
+            self.exits.iter().find(|exit| exit.code == 0 && !exit.asked && of_role(exit))
+        };
         match (lost, self.first_failure()) {
-            (None, Some(first)) if first.asked && self.fault.is_none() && ended_early.is_some() => {
-                ended_early.and_then(|early| cause(early.rank, early.into()))
+            (None, Some(first))
+                if first.asked
+                    && self.fault.is_none()
+                    && let Some(early) = ended_early(first) =>
+            {
+                cause(early.rank, early.into())
             }
             (None, Some(first)) if self.fault.is_none() && !first.asked => {
                 self.missing(first, placement).or_else(|| cause(first.rank, first.into()))

@@ -488,7 +488,7 @@ fn a_job_that_failed_without_a_rank_has_its_fault_and_the_next_step() {
 #[test]
 fn a_root_cause_comes_with_the_last_lines_of_its_rank() {
     let how = FailureKind::Exited { code: 3, signal: None, oom: false };
-    let cause = RootCause { rank: 1, node: "b".into(), how };
+    let cause = RootCause { rank: 1, role: None, node: "b".into(), how };
     let job = JobOutcome { root_cause: Some(cause), last_lines: vec!["no".into()], ..ended(None, 2) };
     let warning = format!("{:?}", job.failure(launcher(LauncherName::Env, Controller::Gloo), &UNKNOWN).unwrap());
     assert!(warning.contains("last line of rank 1:") && warning.contains("[1 b] no"), "{warning}");

@@ -46,6 +46,8 @@ pub struct FetchOptions<'a> {
     pub inventory_files: &'a [PathBuf],
     /// Set if files in the directory are replaced that were neither fetched nor uploaded.
     pub force: bool,
+    /// The nodes whose outputs are fetched; `None` for all.
+    pub nodes: Option<&'a BTreeSet<String>>,
     /// Set if files are left out that were written before the job began.
     pub only_new: bool,
 }
@@ -93,12 +95,14 @@ pub async fn fetch(
         return Err(Error::check(message, "only jobs of `hvdctl train` have one; see `hvdctl logs` for the others"));
     };
     let nodes = jobs.nodes_of(job)?;
+    let is_wanted = |node: &String| options.nodes.is_none_or(|nodes| nodes.contains(node));
     let members: Vec<Member> = match nodes.shares_directory {
         // they share the directory
         true => vec![nodes.launcher],
-        false => nodes.members().cloned().collect(),
+        false => nodes.members().filter(|member| is_wanted(&member.node.name)).cloned().collect(),
     };
     let mut failed = if job.shares_directory { Vec::new() } else { not_asked(jobs, job, &members) };
+    failed.retain(|error| is_wanted(&error.node));
     events.phase(Phase::Comparing);
     let (mut outputs, bad) = list_all(jobs.cluster, &members, job, project, events).await?;
     failed.extend(bad);

@@ -409,7 +409,7 @@ mod tests {
         put("j1", &["c"]);
         put("j1/nodes/a", &["a, first", "a, second"]);
         let share = |node: &str| Share { node: node.into(), ranks: 1, ..Share::default() };
-        let placement = Placement { shares: vec![share("c"), share("a")] };
+        let placement = Placement { shares: vec![share("c"), share("a")], ..Placement::default() };
         let record =
             Record { id: "j1".into(), name: "x".into(), placement, earlier: vec!["b".into()], ..Record::default() };
         let text = serde_json::to_string(&record).unwrap();

@@ -53,8 +53,8 @@ pub fn default_directory(job: &Job) -> PathBuf {
     PathBuf::from(format!("{}-{}-container", job.name, job.id))
 }
 
-/// Fetches the files into a directory, each below the name of its node. `force` replaces files there that were not
-/// fetched.
+/// Fetches the files into a directory, each below the name of its node. `only`: the nodes that are asked, `None` for all;
+/// `force` replaces files there that were not fetched.
 ///
 /// # Errors
 /// If there are none, the node of rank 0 does not answer, or the directory has other files of the same names. Nothing
@@ -62,12 +62,16 @@ pub fn default_directory(job: &Job) -> PathBuf {
 pub async fn fetch(
     jobs: &JobList<'_>,
     job: &Job,
+    only: Option<&BTreeSet<String>>,
     directory: &Path,
     force: bool,
     events: &Events,
 ) -> Result<FetchReport, Error> {
-    let members: Vec<Member> = jobs.nodes_of(job)?.members().cloned().collect();
+    let is_wanted = |node: &String| only.is_none_or(|nodes| nodes.contains(node));
+    let nodes = jobs.nodes_of(job)?;
+    let members: Vec<Member> = nodes.members().filter(|member| is_wanted(&member.node.name)).cloned().collect();
     let mut failed = not_asked(jobs, job, &members);
+    failed.retain(|error| is_wanted(&error.node));
     events.phase(Phase::Comparing);
     let NodeResults { ok: found, failed: without } =
         each_node(members, events, async |member: Member| list(jobs.cluster, job, &member).await).await;

@@ -5,6 +5,7 @@ use super::manage::JobList;
 use super::node_log::{LogExtent, NodeLog, gone, logs};
 use crate::cluster::each_node::{for_each_node, unreached};
 use crate::cluster::operator::now;
+use crate::diagnosis::outcome::shown_rank;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::record::frames::{Frame, FrameKind};
@@ -13,7 +14,7 @@ use crate::report::Report;
 use crate::report::metric::Pattern;
 use crate::text::units::human;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Bytes of samples that are read of a node: `samples.py` writes at most 64 MiB, and the ranks of a job can write to
 /// its files.
@@ -28,13 +29,14 @@ const END: u64 = 1 << 20;
 type ExaminedLog = (LogExtent, f64);
 
 /// Reads the logs and samples of a job on all of its nodes at once. Without `metrics`, the output of ranks stays there:
-/// then a job of days takes a second.
+/// then a job of days takes a second. `only`: the ranks that are shown; none for all.
 ///
 /// # Errors
 /// If none of its nodes answers.
 pub async fn report<'a>(
     list: &JobList<'_>,
     job: &'a Job,
+    only: BTreeSet<u32>,
     metrics: Vec<Pattern>,
     events: &Events,
 ) -> Result<Report<'a>, Error> {
@@ -47,7 +49,7 @@ pub async fn report<'a>(
     let launcher = logs.iter().zip(&examined).find(|(log, _)| log.node() == job.launcher());
     let first = launcher.or(logs.iter().zip(&examined).next()).and_then(|(_, examined)| examined.as_ref().ok());
     let ahead = first.map_or(0.0, |(_, ahead)| *ahead);
-    let report = RefCell::new(Report::new(job, now() + ahead, metrics));
+    let report = RefCell::new(Report::new(job, now() + ahead, metrics).of_ranks(only));
     for share in job.placement.shares.iter().filter(|share| nodes.members().all(|one| one.node.name != share.node)) {
         let error = list.failed.iter().find(|error| error.node == share.node);
         let reason = error.map_or("it was not queried", |error| error.message.as_str());
@@ -110,15 +112,16 @@ async fn read_node(
     samples.read(0, take).await.map(drop)
 }
 
-/// Reads the last lines of the rank that failed first; none if its node does not answer.
+/// Reads the last lines of the rank that failed first, or was not ready; none if its node does not answer.
 pub async fn last_lines(list: &JobList<'_>, job: &Job) -> Vec<String> {
-    let Some(cause) = &job.root_cause else { return Vec::new() };
+    let shown = shown_rank(job.root_cause.as_ref(), job.fault.as_ref(), &job.placement);
+    let Some((rank, node)) = shown else { return Vec::new() };
     let Ok(nodes) = answering(list, job) else { return Vec::new() };
     let mut lines = VecDeque::new();
-    for log in logs(&nodes, job.log_max).iter().filter(|log| log.node() == cause.node) {
+    for log in logs(&nodes, job.log_max).iter().filter(|log| log.node() == node) {
         let Ok(extent) = log.extent().await else { continue };
         let take = async |frames: Vec<Frame>| {
-            for frame in frames.into_iter().filter(|frame| frame.rank == cause.rank) {
+            for frame in frames.into_iter().filter(|frame| frame.rank == rank) {
                 if let FrameKind::Stdout(line) | FrameKind::Stderr(line) = frame.kind {
                     lines.push_back(String::from_utf8_lossy(&line).into_owned());
                     lines.drain(..lines.len().saturating_sub(LAST_LINES));

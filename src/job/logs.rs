@@ -9,6 +9,7 @@ use crate::diagnosis::launchers::WITHOUT_MPI;
 use crate::diagnosis::lost::lost_output;
 use crate::error::{Error, NodeError};
 use crate::event::{Event, Events, Message, Stream};
+use crate::launch::placement::Placement;
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::monitor::Monitor;
@@ -17,7 +18,7 @@ use crate::record::waits::Waits;
 use crate::text::nodeset::printable;
 use futures_util::future::join_all;
 use regex::bytes::Regex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::watch;
@@ -33,7 +34,7 @@ const END: u64 = 256 << 10;
 #[derive(Debug, Clone, Default)]
 pub struct LogRequest {
     /// Only these ranks; empty: all.
-    pub ranks: Vec<u32>,
+    pub ranks: BTreeSet<u32>,
     /// Only what was written since then.
     pub since: Option<Since>,
     /// Only lines in which this is found.
@@ -101,7 +102,8 @@ pub async fn logs(
     let mut nodes = list.nodes_of(job)?;
     nodes.check_logs()?;
     let logs = node_log::logs(&nodes, job.log_max);
-    let (mut monitor, mut view) = (Monitor::default(), LogView::new((!job.is_over()).then_some(&job.id), events));
+    let running = (!job.is_over()).then_some(&*job.id);
+    let (mut monitor, mut view) = (Monitor::default(), LogView::new(running, &job.placement, events));
     let offsets = tokio::select! {
         offsets = history(&logs, wanted, &mut monitor, &mut view) => offsets?,
         signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
@@ -225,6 +227,8 @@ async fn merge(mut logs: Vec<Receiver<Vec<Frame>>>, mut take: impl AsyncFnMut(us
 struct LogView<'a> {
     /// The job's id, as long as it runs.
     job: Option<&'a str>,
+    /// The placement of its ranks.
+    placement: &'a Placement,
     events: &'a Events,
     /// The ranks without progress that are to be reported.
     waits: Waits,
@@ -241,8 +245,8 @@ pub(super) fn substituted(program: &str) -> String {
 }
 
 impl<'a> LogView<'a> {
-    fn new(job: Option<&'a str>, events: &'a Events) -> LogView<'a> {
-        LogView { job, events, waits: Waits::default(), is_substituted: false, is_requeued: false }
+    fn new(job: Option<&'a str>, placement: &'a Placement, events: &'a Events) -> LogView<'a> {
+        LogView { job, placement, events, waits: Waits::default(), is_substituted: false, is_requeued: false }
     }
 
     /// Reports a line of output, a restart with its time, or what ranks wait for, after all that came before.
@@ -253,7 +257,7 @@ impl<'a> LogView<'a> {
         self.waits.record(node, &frame, frame.time, frame.time);
         match frame.kind {
             FrameKind::Restart(logged) => {
-                let (time, restart) = (Some(frame.time), restart::read(&logged));
+                let (time, restart) = (Some(frame.time), restart::read(&logged, self.placement));
                 self.events.send(Event::Restart { time, restart });
             }
             FrameKind::Substituted(program) => {
@@ -262,14 +266,14 @@ impl<'a> LogView<'a> {
                 }
             }
             FrameKind::WithoutMpi => self.events.warn(WITHOUT_MPI),
-            _ => report_output(node, frame, self.events),
+            _ => report_output(self.placement, node, frame, self.events),
         }
     }
 
     /// Reports a frame that has just arrived, if it is wanted.
     fn follow(&mut self, node: &str, frame: Frame, wanted: &LogRequest) {
         if let FrameKind::Restart(logged) = &frame.kind {
-            self.is_requeued |= matches!(restart::read(logged), Restart::Requeued { .. });
+            self.is_requeued |= matches!(restart::read(logged, self.placement), Restart::Requeued { .. });
         }
         if !wanted.takes(&frame) {
             return;
@@ -284,12 +288,13 @@ impl<'a> LogView<'a> {
 
     /// Reports the ranks without progress.
     fn report_waits(&mut self) {
-        self.waits.take(self.job, now()).into_iter().for_each(|event| self.events.send(event));
+        self.waits.take(self.placement, self.job, now()).into_iter().for_each(|event| self.events.send(event));
     }
 }
 
-/// Reports a line of output, or that a process has another rank; passes over other frames.
-pub fn report_output(node: &str, frame: Frame, events: &Events) {
+/// Reports a line of output, or that a process has another rank; passes over other frames. `placement`: that of the
+/// job's ranks.
+pub fn report_output(placement: &Placement, node: &str, frame: Frame, events: &Events) {
     let (stream, line) = match frame.kind {
         FrameKind::Renumbered { rank, size } => {
             let text = format!("rank {} is now rank {rank} of {size}", frame.rank);
@@ -300,7 +305,8 @@ pub fn report_output(node: &str, frame: Frame, events: &Events) {
         FrameKind::Stderr(line) => (Stream::Stderr, line),
         _ => return,
     };
-    events.send(Event::Output { rank: frame.rank, node: node.to_owned(), stream, line });
+    let (rank, role) = (frame.rank, placement.role(frame.rank));
+    events.send(Event::Output { rank, role, node: node.to_owned(), stream, line });
 }
 
 #[cfg(test)]
@@ -316,8 +322,8 @@ mod tests {
         let frame = line(3, 10.0, "loss 0.5");
         let takes = |wanted: LogRequest| wanted.takes(&frame);
         assert!(takes(LogRequest::default()));
-        assert!(takes(LogRequest { ranks: vec![1, 3], ..LogRequest::default() }));
-        assert!(!takes(LogRequest { ranks: vec![1], ..LogRequest::default() }));
+        assert!(takes(LogRequest { ranks: BTreeSet::from([1, 3]), ..LogRequest::default() }));
+        assert!(!takes(LogRequest { ranks: BTreeSet::from([1]), ..LogRequest::default() }));
         let since = |since| LogRequest { since: Some(since), ..LogRequest::default() };
         assert!(takes(since(Since::At(10.0))));
         assert!(!takes(since(Since::At(10.1))));
@@ -331,13 +337,14 @@ mod tests {
         let waits = Frame { kind: FrameKind::Waits { seconds: 9, does: "sleeping".into() }, ..frame };
         let takes = |wanted: LogRequest| wanted.takes(&waits);
         assert!(takes(LogRequest { grep: Some(Regex::new("^loss").unwrap()), ..LogRequest::default() }));
-        assert!(!takes(LogRequest { ranks: vec![1], ..LogRequest::default() }));
+        assert!(!takes(LogRequest { ranks: BTreeSet::from([1]), ..LogRequest::default() }));
     }
 
     #[test]
     fn ranks_that_waited_together_are_one_line_where_they_waited() {
         let (events, receiver) = Events::channel();
-        let mut view = LogView::new(None, &events);
+        let placement = Placement::default();
+        let mut view = LogView::new(None, &placement, &events);
         let waits = |rank, time| Frame { time, rank, kind: FrameKind::Waits { seconds: 100, does: "sleeping".into() } };
         let frames = [waits(1, 100.0), line(2, 101.0, "a"), waits(0, 101.5), line(2, 103.0, "b")];
         frames.into_iter().for_each(|frame| view.show("node1", frame));
@@ -356,7 +363,8 @@ mod tests {
     #[test]
     fn ranks_that_slurm_does_not_connect_are_warned_of() {
         let (events, receiver) = Events::channel();
-        let mut view = LogView::new(None, &events);
+        let placement = Placement::default();
+        let mut view = LogView::new(None, &placement, &events);
         let frame = Frame { time: 1.0, rank: 0, kind: FrameKind::WithoutMpi };
         assert!(LogRequest::default().takes(&frame));
         view.show("node1", frame);

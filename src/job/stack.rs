@@ -8,10 +8,11 @@ use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
-use crate::model::idle_rank::fold;
+use crate::model::role::{RankOfRole, names};
 use crate::model::stack::{self, RankStack, StackGroup, StackProcess};
 use crate::random;
 use crate::record::list::Job;
+use crate::record::roles;
 use crate::transport::node::Script;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -109,20 +110,20 @@ fn show(group: &StackGroup, all: bool) -> String {
 /// Formats where PyTorch's flight recorder writes the last operations of the ranks that were asked for them: a line for
 /// each directory and name.
 fn dumps(ranks: &[RankStack]) -> Vec<String> {
-    let mut asked: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    let mut asked: BTreeMap<&str, Vec<(u32, Option<&RankOfRole>)>> = BTreeMap::new();
     for rank in ranks {
         for dump in rank.processes.iter().filter_map(|process| process.dump.as_deref()) {
-            asked.entry(dump).or_default().insert(rank.rank);
+            asked.entry(dump).or_default().push((rank.rank, rank.role.as_ref()));
         }
     }
-    let line = |(path, ranks): (&str, BTreeSet<u32>)| {
+    let line = |(path, ranks): (&str, Vec<(u32, Option<&RankOfRole>)>)| {
         let place = match path.rsplit('/').next() {
             Some(name) if !name.is_empty() => format!(
                 "to {path}N within seconds; PyTorch's `torchfrtrace -p {name} DIRECTORY` compares the files of all ranks"
             ),
             _ => "to the place that it has by default, since TORCH_FR_DUMP_TEMP_FILE is not set".to_owned(),
         };
-        format!("PyTorch's flight recorder was asked for the last operations of {}: it writes {place}", fold(ranks))
+        format!("PyTorch's flight recorder was asked for the last operations of {}: it writes {place}", names(ranks))
     };
     asked.into_iter().map(line).collect()
 }
@@ -215,7 +216,8 @@ pub async fn stacks(
     }
     let mut ranks = Vec::new();
     for answer in answers {
-        ranks.extend(answer.ranks.into_iter().filter(|rank| is_wanted(rank.rank, &request.ranks)));
+        let wanted = answer.ranks.into_iter().filter(|rank| is_wanted(rank.rank, &request.ranks));
+        ranks.extend(wanted.map(|rank| roles::named(rank, &job.placement)));
     }
     ranks.sort_by_key(|rank| rank.rank);
     Ok(StackReport { job: job.id.clone(), ranks, failed })
@@ -279,6 +281,7 @@ async fn ask(
         let failure = Some(format!("its supervisor did not answer within {} s", patience / 10));
         answer.ranks.push(RankStack {
             rank,
+            role: None,
             node: node.clone(),
             quiet: 0,
             ending: false,

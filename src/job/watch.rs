@@ -176,10 +176,11 @@ impl Watch<'_> {
 
     /// Reports what is due first.
     fn report_due(&mut self) {
-        let (due, id, Monitor { waits, early_ends, .. }) = (self.due(), self.job.id, &mut self.monitor);
+        let (due, id, placement) = (self.due(), self.job.id, self.placement);
+        let Monitor { waits, early_ends, .. } = &mut self.monitor;
         if waits.due() == due {
-            waits.take(Some(id), now()).into_iter().for_each(|event| self.events.send(event));
-        } else if let Some(warning) = early_ends.take(id, now()) {
+            waits.take(placement, Some(id), now()).into_iter().for_each(|event| self.events.send(event));
+        } else if let Some(warning) = early_ends.take(placement, id, now()) {
             self.events.warn(warning);
         }
     }
@@ -189,15 +190,17 @@ impl Watch<'_> {
         self.monitor.record(node, &frame, skew);
         let (time, now) = (frame.time - skew, now());
         self.monitor.waits.record(node, &frame, time, now);
-        self.monitor.early_ends.record(node, &frame, time, now);
+        self.monitor.early_ends.record(self.placement, node, &frame, time, now);
         (self.on_frame)(node, &frame);
         match frame.kind {
             FrameKind::Stdout(_) | FrameKind::Stderr(_) | FrameKind::Renumbered { .. } if self.options.output => {
-                report_output(node, frame, self.events)
+                report_output(self.placement, node, frame, self.events)
             }
-            FrameKind::Broken(error) => self.events.warn(format!("rank {} on {node}: {error}", frame.rank)),
+            FrameKind::Broken(error) => {
+                self.events.warn(format!("{} on {node}: {error}", self.placement.name(frame.rank)));
+            }
             FrameKind::Restart(logged) => {
-                let restart = restart::read(&logged);
+                let restart = restart::read(&logged, self.placement);
                 self.is_requeued |= matches!(restart, Restart::Requeued { .. });
                 self.events.send(Event::Restart { time: None, restart });
             }
@@ -242,7 +245,7 @@ impl Watch<'_> {
         };
         let (silent, recorded) = tokio::join!(self.job.clean_up(self.events), recorded);
         follow.drain(&silent, &mut |node, skew, frame| self.take(node, skew, frame)).await;
-        self.monitor.waits.take(None, now()).into_iter().for_each(|event| self.events.send(event));
+        self.monitor.waits.take(self.placement, None, now()).into_iter().for_each(|event| self.events.send(event));
         let ranks = self.placement.ranks();
         let monitor = &self.monitor;
         let mut unrecorded = unrecorded(code);

@@ -4,6 +4,7 @@
 //! launcher is given add up to `-np`, so surplus slots are left out here.
 
 use crate::error::Error;
+use crate::model::role::{self, Ends, RankOfRole, RecordedRole};
 use crate::text::units::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,9 @@ pub struct Share {
 pub struct Placement {
     /// Its nodes, that of the launcher first.
     pub shares: Vec<Share>,
+    /// The roles of its ranks, which a record stores apart; empty for a job without roles.
+    #[serde(skip)]
+    pub roles: Vec<RecordedRole>,
 }
 
 /// The number of ranks of a job: `MAX`, or `MIN:MAX` for an elastic job, which may have fewer while nodes are missing.
@@ -172,6 +176,54 @@ impl Placement {
         None
     }
 
+    /// Returns the role of a rank by name, and its rank in that; `None` in a job without roles.
+    pub fn role(&self, rank: u32) -> Option<RankOfRole> {
+        let (role, rank) = self.role_of(rank)?;
+        self.roles.get(role).map(|role| RankOfRole { role: role.name.clone(), rank })
+    }
+
+    /// Formats a rank for sentences: `rank 3`, in a job with roles `rank 0 of trainer`.
+    pub fn name(&self, rank: u32) -> String {
+        role::name(rank, self.role(rank).as_ref())
+    }
+
+    /// Returns whether the end of the rank's role ends the job, as it does in a job without roles.
+    pub fn ends_job(&self, rank: u32) -> bool {
+        let role = self.role_of(rank).and_then(|(role, _)| self.roles.get(role));
+        role.is_none_or(|role| role.ends == Ends::Job)
+    }
+
+    /// Returns whether two ranks are of one role, as all are in a job without roles. Only such ranks wait for one another
+    /// in a collective operation.
+    pub fn are_of_one_role(&self, one: u32, other: u32) -> bool {
+        self.role_of(one).map(|(role, _)| role) == self.role_of(other).map(|(role, _)| role)
+    }
+
+    /// Returns the ranks in the job of a role's ranks, in their order.
+    pub fn ranks_of(&self, role: usize) -> impl Iterator<Item = u32> {
+        self.shares.iter().flat_map(move |share| {
+            let before = share.roles.iter().take(role).fold(share.first, |sum: u32, ranks| sum.saturating_add(*ranks));
+            let end = share.first.saturating_add(share.ranks);
+            let own = share.roles.get(role).copied().unwrap_or_default();
+            before..before.saturating_add(own).min(end)
+        })
+    }
+
+    /// Returns the rank in the job of that which the library of another rank numbers so: a library knows the ranks of its
+    /// own role only.
+    pub fn in_role_of(&self, of: u32, rank: u32) -> u32 {
+        let found = self.role_of(of).and_then(|(role, _)| self.ranks_of(role).nth(rank as usize));
+        found.unwrap_or(rank)
+    }
+
+    /// Returns how many ranks each role has, by name; none in a job without roles.
+    pub fn sizes(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.roles.iter().enumerate().map(|(number, role)| {
+            let of_role = self.shares.iter().filter_map(|share| share.roles.get(number));
+            (&*role.name, of_role.fold(0, |sum: u32, ranks| sum.saturating_add(*ranks)))
+        })
+    }
+
     /// Returns how many ranks of a role are on the nodes before this one.
     pub fn ranks_before(&self, role: usize, share: &Share) -> u32 {
         let before = self.shares.iter().take_while(|other| other.first < share.first);
@@ -231,6 +283,12 @@ mod tests {
         let all: Vec<_> = (0..9).map(|rank| placement.role_of(rank).unwrap()).collect();
         assert_eq!(all, [(0, 0), (0, 1), (1, 0), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4)]);
         assert_eq!(placement.role_of(9), None);
+        for role in 0..2 {
+            let own: Vec<u32> = (0..9).filter(|rank| all[*rank as usize].0 == role).collect();
+            assert_eq!(placement.ranks_of(role).collect::<Vec<_>>(), own);
+        }
+        assert_eq!((placement.in_role_of(2, 3), placement.in_role_of(2, 99)), (7, 99));
+        assert!(placement.are_of_one_role(2, 8) && !placement.are_of_one_role(2, 3));
         let without = place(&slots(&[2]), 2, MapBy::Slot).unwrap();
         assert_eq!(without.role_of(0), None);
     }

@@ -18,6 +18,15 @@ pub enum Fault {
         /// Which ranks, on which nodes, and why if that is known.
         missing: String,
     },
+    /// A role that others need was not ready in time.
+    RoleNotReady {
+        /// Its name.
+        role: String,
+        /// The time limit.
+        seconds: u64,
+        /// The ranks in the role that were not ready: `0, 1`.
+        ranks: String,
+    },
     /// The engine stopped the container of the launcher.
     ContainerStopped,
     /// The worker of a node was stopped or killed, or its sshd was.
@@ -128,6 +137,10 @@ impl fmt::Display for Fault {
             Fault::NotStarted { seconds, missing } => {
                 write!(f, "not all ranks had started within {seconds} s: {missing}")
             }
+            Fault::RoleNotReady { role, seconds, ranks } => {
+                let ranks_of = if ranks.contains(',') { "ranks" } else { "rank" };
+                write!(f, "the role {role} was not ready within {seconds} s: {ranks_of} {ranks}")
+            }
             Fault::ContainerStopped => f.write_str(
                 "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down",
             ),
@@ -196,6 +209,12 @@ mod tests {
         let json = serde_json::to_string(&not_started).unwrap();
         assert_eq!(json, r#"{"kind":"not_started","seconds":120,"missing":"rank 1 on node2"}"#);
         assert_eq!(read(&json), not_started);
+        let text = |ranks| {
+            let json = format!(r#"{{"kind":"role_not_ready","role":"generator","seconds":600,"ranks":"{ranks}"}}"#);
+            read(&json).to_string()
+        };
+        assert_eq!(text("0, 1"), "the role generator was not ready within 600 s: ranks 0, 1");
+        assert_eq!(text("3"), "the role generator was not ready within 600 s: rank 3");
         assert_eq!(read(r#"{"kind":"time_limit"}"#), Fault::TimeLimit);
         assert_eq!(read(r#"{"kind":"preempted"}"#), Fault::Preempted { requeues: None }, "of an earlier build");
         assert_eq!(read(r#""Slurm's time limit was reached""#).to_string(), Fault::TimeLimit.to_string());

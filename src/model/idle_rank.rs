@@ -1,5 +1,6 @@
 //! Ranks that make no progress.
 
+use super::role::{RankOfRole, names};
 use crate::text::nodeset;
 use crate::text::units::{clock, stamp};
 use schemars::JsonSchema;
@@ -14,6 +15,9 @@ const MAX_LINES: usize = 6;
 pub struct IdleRank {
     /// The global rank.
     pub rank: u32,
+    /// Its role, in a job with roles.
+    #[serde(flatten)]
+    pub role: Option<RankOfRole>,
     /// Its node.
     pub node: String,
     /// The time since which it has made no progress, in seconds since the epoch; in JSON RFC 3339 in UTC.
@@ -33,20 +37,19 @@ impl IdleRank {
     pub fn parse(node: &str, text: &str) -> Option<IdleRank> {
         let mut parts = text.splitn(3, ' ');
         let (rank, since) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        Some(IdleRank { rank, node: node.to_owned(), since, does: parts.next()?.to_owned() })
+        Some(IdleRank { rank, role: None, node: node.to_owned(), since, does: parts.next()?.to_owned() })
     }
-}
 
-/// Formats numbers of ranks: `rank 3`, `ranks 0-2,7`.
-pub fn fold(ranks: impl IntoIterator<Item = u32>) -> String {
-    let ranks = BTreeSet::from_iter(ranks);
-    format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, nodeset::fold_numbers(&ranks))
+    /// Returns its rank and role, for [`names`].
+    fn named(&self) -> (u32, Option<&RankOfRole>) {
+        (self.rank, self.role.as_ref())
+    }
 }
 
 /// Formats ranks with their nodes: `ranks 0-2 on node[1-2]`.
 pub fn with_nodes<'a>(idle: impl IntoIterator<Item = &'a IdleRank>) -> String {
-    let (ranks, nodes): (Vec<u32>, BTreeSet<&str>) = idle.into_iter().map(|idle| (idle.rank, &*idle.node)).unzip();
-    format!("{} on {}", fold(ranks), nodeset::fold(&Vec::from_iter(nodes)))
+    let (ranks, nodes): (Vec<_>, BTreeSet<&str>) = idle.into_iter().map(|idle| (idle.named(), &*idle.node)).unzip();
+    format!("{} on {}", names(ranks), nodeset::fold(&Vec::from_iter(nodes)))
 }
 
 /// Formats since when the first of these ranks has been idle: `since 14:02 UTC`; `None` without ranks.
@@ -57,7 +60,7 @@ pub fn since(idle: &[IdleRank], now: f64) -> Option<String> {
 
 /// Summarizes which ranks are idle: `ranks 0-7 idle since 14:02 UTC`; `None` without ranks.
 pub fn summary(idle: &[IdleRank], now: f64) -> Option<String> {
-    Some(format!("{} idle {}", fold(idle.iter().map(|idle| idle.rank)), since(idle, now)?))
+    Some(format!("{} idle {}", names(idle.iter().map(IdleRank::named)), since(idle, now)?))
 }
 
 /// Describes what ranks do, one text for all that do the same, those of the fewest ranks first: they are the likely
@@ -84,7 +87,7 @@ mod tests {
 
     fn idle(rank: u32, does: &str) -> IdleRank {
         let since = 1_795_262_584.0 + f64::from(rank);
-        IdleRank { rank, node: format!("node{}", rank / 2 + 1), since, does: does.into() }
+        IdleRank { rank, role: None, node: format!("node{}", rank / 2 + 1), since, does: does.into() }
     }
 
     #[test]

@@ -50,6 +50,26 @@ pub enum Restart {
         /// Its nodes since then.
         nodes: Vec<String>,
     },
+    /// A role failed and is started again, while the other roles go on.
+    #[serde(rename = "role_failed")]
+    Role {
+        /// The name of the role.
+        failed: String,
+        /// The root cause, if a rank caused the failure.
+        root_cause: Option<RootCause>,
+        /// How often the role has been started again, with this time.
+        again: u32,
+        /// How often it may be.
+        of: u32,
+    },
+    /// A role is ready for those that need it. Nothing is started again.
+    #[serde(rename = "role_ready")]
+    Ready {
+        /// The name of the role.
+        ready: String,
+        /// Seconds since its start.
+        seconds: f64,
+    },
     /// The job supervisor of another version of hvdctl gave another reason.
     Other {
         /// The reason as it was logged.
@@ -79,6 +99,13 @@ impl fmt::Display for Restart {
                 write!(f, "{} did not answer: {left} on the other nodes", gone.join(", "))
             }
             Restart::Requeued { nodes } => write!(f, "Slurm started the job again on {}", nodes.join(", ")),
+            Restart::Role { failed, root_cause: Some(cause), again, of } => {
+                write!(f, "{cause}; {failed} is started again, {again} of {of}")
+            }
+            Restart::Role { failed, root_cause: None, again, of } => {
+                write!(f, "{failed} failed; it is started again, {again} of {of}")
+            }
+            Restart::Ready { ready, seconds } => write!(f, "{ready} is ready after {seconds:.0} s"),
             Restart::Other { logged } => f.write_str(logged),
         }
     }

@@ -7,8 +7,10 @@
 
 use super::launcher::{Controller, LauncherName};
 use crate::text::argument::ProgramArgument;
+use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The effect of the end of a role's ranks on the job.
@@ -57,7 +59,7 @@ pub enum ReadyWhen {
 }
 
 /// A role, as a job's record has it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Role")]
 pub struct RecordedRole {
     /// Its name.
@@ -72,18 +74,75 @@ pub struct RecordedRole {
     pub ends: Ends,
 }
 
-/// A rank of a job with roles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RankOfRole<'a> {
-    /// The name of its role.
-    pub role: &'a str,
+#[cfg(test)]
+impl RecordedRole {
+    /// Returns a role that `env` starts.
+    pub fn example(name: &str, ends: Ends) -> RecordedRole {
+        let command = vec![ProgramArgument::from("true")];
+        RecordedRole { name: name.into(), launcher: LauncherName::Env, controller: None, command, ends }
+    }
+}
+
+/// The place of a rank in its role, as documents have it beside its rank in the job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RankOfRole {
+    /// The name of its role; only in a job with roles.
+    pub role: String,
     /// Its rank in the role.
+    #[serde(rename = "role_rank")]
     pub rank: u32,
 }
 
 /// As in `[trainer 0 node1]`.
-impl fmt::Display for RankOfRole<'_> {
+impl fmt::Display for RankOfRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.role, self.rank)
+    }
+}
+
+/// Formats a rank for lists and brackets: `3`, in a job with roles `trainer 0`.
+pub fn label(rank: u32, role: Option<&RankOfRole>) -> String {
+    role.map_or_else(|| rank.to_string(), RankOfRole::to_string)
+}
+
+/// Formats a rank for sentences: `rank 3`, in a job with roles `rank 0 of trainer`.
+pub fn name(rank: u32, role: Option<&RankOfRole>) -> String {
+    names([(rank, role)])
+}
+
+/// Formats ranks for sentences: `ranks 0-2,7`, in a job with roles `ranks 0-2 of trainer, rank 0 of generator`.
+pub fn names<'a>(ranks: impl IntoIterator<Item = (u32, Option<&'a RankOfRole>)>) -> String {
+    let ordered: BTreeMap<u32, Option<&RankOfRole>> = ranks.into_iter().collect();
+    let mut by_role: Vec<(Option<&str>, BTreeSet<u32>)> = Vec::new();
+    for (rank, role) in ordered {
+        let (name, rank) = role.map_or((None, rank), |role| (Some(&*role.role), role.rank));
+        match by_role.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, ranks)) => drop(ranks.insert(rank)),
+            None => by_role.push((name, BTreeSet::from([rank]))),
+        }
+    }
+    let of_role = |(role, ranks): &(Option<&str>, BTreeSet<u32>)| {
+        let several = if ranks.len() == 1 { "" } else { "s" };
+        let role = role.map_or_else(String::new, |role| format!(" of {role}"));
+        format!("rank{several} {}{role}", nodeset::fold_numbers(ranks))
+    };
+    by_role.iter().map(of_role).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_named_by_role_in_the_order_of_the_job() {
+        let of = |role: &str, rank| Some(RankOfRole { role: role.into(), rank });
+        assert_eq!((name(3, None), label(3, None)), ("rank 3".into(), "3".into()));
+        let generator = of("generator", 1);
+        assert_eq!(name(5, generator.as_ref()), "rank 1 of generator");
+        assert_eq!(label(5, generator.as_ref()), "generator 1");
+        assert_eq!(names([0, 1, 2, 7].map(|rank| (rank, None))), "ranks 0-2,7");
+        let ranks = [(5, generator), (0, of("trainer", 0)), (2, of("generator", 0)), (4, of("trainer", 2))];
+        let named = names(ranks.iter().map(|(rank, role)| (*rank, role.as_ref())));
+        assert_eq!(named, "ranks 0,2 of trainer, ranks 0-1 of generator");
     }
 }

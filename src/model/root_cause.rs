@@ -1,6 +1,6 @@
 //! The root cause of a job's failure: the rank by which it failed, and how. `diagnosis/root_cause.rs` finds it.
 
-use super::idle_rank::fold;
+use super::role::{RankOfRole, name, names};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -22,6 +22,9 @@ pub enum Idle {
 pub struct RootCause {
     /// The global rank.
     pub rank: u32,
+    /// Its role, in a job with roles.
+    #[serde(flatten)]
+    pub role: Option<RankOfRole>,
     /// The node it ran on.
     pub node: String,
     /// The kind of its failure.
@@ -56,6 +59,9 @@ pub enum FailureKind {
     Missing {
         /// The rank that gave up.
         waiting: u32,
+        /// Its rank in the role, which is that of `rank`; only in a job with roles.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        waiting_role_rank: Option<u32>,
         /// The node of that rank.
         waiting_node: String,
         /// The collective operation or the tensors in which that rank waited, if that is known.
@@ -97,14 +103,22 @@ pub struct Activity {
 pub struct OtherRanks {
     /// The global ranks.
     pub ranks: Vec<u32>,
+    /// Their ranks in the role, which is that of the rank that gave up; only in a job with roles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub role_ranks: Vec<u32>,
     /// Their activity.
     #[serde(flatten)]
     pub activity: Activity,
 }
 
-impl fmt::Display for OtherRanks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", fold(self.ranks.iter().copied()), self.activity.describe(self.ranks.len() > 1))
+impl OtherRanks {
+    /// Describes them; `role`: the name of their role, in a job with roles.
+    fn describe(&self, role: Option<&str>) -> String {
+        let of = |rank: &u32| role.map(|role| RankOfRole { role: role.to_owned(), rank: *rank });
+        let roles: Vec<Option<RankOfRole>> = self.role_ranks.iter().map(of).collect();
+        let role_of = |at: usize| roles.get(at).and_then(Option::as_ref);
+        let named = self.ranks.iter().enumerate().map(|(at, rank)| (*rank, role_of(at)));
+        format!("{} {}", names(named), self.activity.describe(self.ranks.len() > 1))
     }
 }
 
@@ -123,10 +137,12 @@ impl Activity {
 
 impl fmt::Display for RootCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let FailureKind::Missing { waiting, waiting_node, operation, address, .. } = &self.how {
-            write!(f, "rank {waiting} on {waiting_node} {}; ", gave_up(operation.as_deref(), address.as_deref()))?;
+        if let FailureKind::Missing { waiting, waiting_role_rank, waiting_node, operation, address, .. } = &self.how {
+            let role = self.role.clone().zip(*waiting_role_rank).map(|(role, rank)| RankOfRole { rank, ..role });
+            let waiting = name(*waiting, role.as_ref());
+            write!(f, "{waiting} on {waiting_node} {}; ", gave_up(operation.as_deref(), address.as_deref()))?;
         }
-        write!(f, "rank {} on {} {}", self.rank, self.node, self.description())
+        write!(f, "{} on {} {}", self.name(), self.node, self.description())
     }
 }
 
@@ -140,6 +156,11 @@ fn gave_up(operation: Option<&str>, address: Option<&str>) -> String {
 }
 
 impl RootCause {
+    /// Formats the rank for sentences: `rank 3`, in a job with roles `rank 0 of trainer`.
+    pub fn name(&self) -> String {
+        name(self.rank, self.role.as_ref())
+    }
+
     /// Describes what happened.
     fn description(&self) -> String {
         use FailureKind::{Exited, GaveUp, Gone, Hung, Missing};
@@ -175,7 +196,8 @@ impl RootCause {
                 format!("{}, which waited, too", gave_up(operation.as_deref(), None))
             }
             GaveUp { operation, address, others } => {
-                let others: Vec<String> = others.iter().map(OtherRanks::to_string).collect();
+                let role = self.role.as_ref().map(|role| &*role.role);
+                let others: Vec<String> = others.iter().map(|others| others.describe(role)).collect();
                 format!("{}; {}", gave_up(operation.as_deref(), address.as_deref()), others.join("; "))
             }
             Gone { error: Some(error) } => format!("is gone: the worker there did not answer at the end: {error}"),

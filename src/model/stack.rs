@@ -1,6 +1,6 @@
 //! Where the ranks of a job are: the stacks of their processes, as `stacks.py` reads them on the nodes.
 
-use super::idle_rank::fold;
+use super::role::{RankOfRole, names};
 use crate::text::nodeset;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -126,6 +126,9 @@ pub struct StackProcess {
 pub struct RankStack {
     /// The global rank.
     pub rank: u32,
+    /// Its role, in a job with roles.
+    #[serde(flatten, skip_deserializing)]
+    pub role: Option<RankOfRole>,
     /// Its node.
     #[serde(default, deserialize_with = "one_line")]
     pub node: String,
@@ -151,6 +154,9 @@ pub struct RankStack {
 pub struct AwaitedRank {
     /// The global rank.
     pub rank: u32,
+    /// Its role, in a job with roles.
+    #[serde(flatten, skip_deserializing)]
+    pub role: Option<RankOfRole>,
     /// The names of the tensors.
     #[serde(deserialize_with = "one_line")]
     pub tensors: String,
@@ -218,6 +224,11 @@ impl RankStack {
         short
     }
 
+    /// Returns the name of its role, in a job with roles.
+    fn role(&self) -> Option<&str> {
+        self.role.as_ref().map(|role| &*role.role)
+    }
+
     /// Returns the process that shows where the rank is: the first one whose stacks could be read and that does not
     /// only wait for another process, as far as there is one.
     pub fn main(&self) -> Option<&StackProcess> {
@@ -283,7 +294,13 @@ impl StackGroup {
     /// Formats its ranks with their nodes: `ranks 0-2 on node[1-2]`.
     pub fn name(&self) -> String {
         let nodes: BTreeSet<&str> = self.ranks.iter().map(|rank| &*rank.node).collect();
-        format!("{} on {}", fold(self.numbers()), nodeset::fold(&Vec::from_iter(nodes)))
+        let ranks = self.ranks.iter().map(|rank| (rank.rank, rank.role.as_ref()));
+        format!("{} on {}", names(ranks), nodeset::fold(&Vec::from_iter(nodes)))
+    }
+
+    /// Returns the name of their role, in a job with roles.
+    fn role(&self) -> Option<&str> {
+        self.ranks[0].role()
     }
 
     /// Returns the numbers of its ranks.
@@ -311,7 +328,7 @@ impl StackGroup {
         let example = self.example();
         if let Some(first) = self.waits_for().first() {
             let place = example.call().map_or_else(String::new, |(call, _)| format!("in {call} "));
-            let ranks = fold(self.waits_for().iter().map(|one| one.rank));
+            let ranks = names(self.waits_for().iter().map(|one| (one.rank, one.role.as_ref())));
             return format!("{place}for {ranks} (Horovod: {})", first.tensors);
         }
         let words: Vec<String> = match example.call() {
@@ -365,29 +382,48 @@ impl StackGroup {
     }
 }
 
-/// Returns groups of ranks that are at the same place, the smallest first: most ranks wait, and the few that are
-/// elsewhere are what they wait for.
+/// Returns groups of ranks of one role that are at the same place, the smallest first: most ranks wait, and the few that
+/// are elsewhere are what they wait for. The roles in which ranks wait for one another come first: others serve them.
 pub fn groups(ranks: impl IntoIterator<Item = RankStack>) -> Vec<StackGroup> {
     let mut ranks = Vec::from_iter(ranks);
     ranks.sort_by_key(|rank| rank.rank);
     let mut found: Vec<StackGroup> = Vec::new();
     for rank in ranks {
-        match found.iter_mut().find(|group| group.ranks[0].place() == rank.place()) {
+        let is_same = |other: &RankStack| other.role() == rank.role() && other.place() == rank.place();
+        match found.iter_mut().find(|group| is_same(&group.ranks[0])) {
             Some(group) => group.ranks.push(rank),
             None => found.push(StackGroup { ranks: vec![rank] }),
         }
     }
+    let waiting: BTreeSet<Option<String>> =
+        found.iter().filter(|group| group.waits()).map(|group| group.role().map(str::to_owned)).collect();
+    let serves = |group: &StackGroup| !waiting.contains(&group.role().map(str::to_owned));
     // of as many ranks, those that wait for others last
-    found.sort_by_key(|group| (group.ranks.len(), group.waits(), group.ranks[0].rank));
+    found.sort_by_key(|group| (serves(group), group.ranks.len(), group.waits(), group.ranks[0].rank));
     found
 }
 
 /// The most groups that a sentence names.
 const NAMED: usize = 3;
 
-/// Summarizes groups in one sentence: how many ranks wait where, and where the others are. `None` without ranks. `ranks`:
-/// how many the job has, if that is known.
+/// Summarizes groups in one sentence: how many ranks wait where, and where the others are; in a job with roles of each
+/// role on its own. `None` without ranks. `ranks`: how many the job has, if that is known.
 pub fn sentence(groups: &[StackGroup], ranks: Option<u32>) -> Option<String> {
+    let mut roles: Vec<(&str, Vec<&StackGroup>)> = Vec::new();
+    for group in groups {
+        let Some(role) = group.role() else { return sentence_of(&groups.iter().collect::<Vec<_>>(), None, ranks) };
+        match roles.iter_mut().find(|(other, _)| *other == role) {
+            Some((_, of_role)) => of_role.push(group),
+            None => roles.push((role, vec![group])),
+        }
+    }
+    let texts = roles.iter().filter_map(|(role, groups)| sentence_of(groups, Some(role), None));
+    Some(texts.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+}
+
+/// Summarizes the groups of one role; `None` is that of a job without roles.
+fn sentence_of(groups: &[&StackGroup], role: Option<&str>, ranks: Option<u32>) -> Option<String> {
+    let of = role.map_or_else(String::new, |role| format!(" of {role}"));
     let all: usize = groups.iter().map(|group| group.ranks.len()).sum();
     let is_whole = ranks.is_some_and(|ranks| all == ranks as usize);
     let (largest, others) = groups.split_last()?;
@@ -403,14 +439,14 @@ pub fn sentence(groups: &[StackGroup], ranks: Option<u32>) -> Option<String> {
         1 => largest.name(),
         count => match ranks {
             Some(ranks) => format!("{count} of {ranks} ranks"),
-            None => format!("{count} ranks"),
+            None => format!("{count} ranks{of}"),
         },
     };
     let named = others.iter().take(NAMED).map(|group| group.clause(&group.name()));
     let mut clauses: Vec<String> = std::iter::once(largest.clause(&subject)).chain(named).collect();
     let rest: usize = others.iter().skip(NAMED).map(|group| group.ranks.len()).sum();
     if rest > 0 {
-        clauses.push(format!("{rest} more ranks are elsewhere"));
+        clauses.push(format!("{rest} more ranks{of} are elsewhere"));
     }
     Some(clauses.join("; "))
 }

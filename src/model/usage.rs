@@ -1,5 +1,6 @@
 //! The usage of ranks, nodes and GPUs while a job runs.
 
+use super::role::RankOfRole;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -57,6 +58,8 @@ pub struct UsageReport {
     pub time: f64,
     /// The node.
     pub node: String,
+    /// The role of the rank, or of the rank that uses the GPU, in a job with roles.
+    pub role: Option<RankOfRole>,
     /// The sampled values.
     pub what: Sampled,
 }
@@ -79,4 +82,15 @@ pub enum Sampled {
         /// Its usage.
         usage: GpuUsage,
     },
+}
+
+impl Sampled {
+    /// Returns the rank, if it is one or is used by one.
+    pub fn rank(&self) -> Option<u32> {
+        match self {
+            Sampled::Rank(rank, _) => Some(*rank),
+            Sampled::Node(_) => None,
+            Sampled::Gpu { rank, .. } => *rank,
+        }
+    }
 }

@@ -4,7 +4,8 @@
 use super::frames::{Frame, FrameKind};
 use super::restart::{self, Restart};
 use crate::event::Message;
-use crate::model::idle_rank::fold;
+use crate::launch::placement::Placement;
+use crate::model::role::names;
 use crate::text::units::{clock, count};
 use std::collections::BTreeMap;
 
@@ -27,11 +28,13 @@ pub struct EarlyEnds {
 }
 
 impl EarlyEnds {
-    /// Records a frame of a node's log, which was written at `time` and is read at `now`.
-    pub fn record(&mut self, node: &str, frame: &Frame, time: f64, now: f64) {
+    /// Records a frame of a node's log, which was written at `time` and is read at `now`. `placement`: that of the job.
+    pub fn record(&mut self, placement: &Placement, node: &str, frame: &Frame, time: f64, now: f64) {
         // a clock that was set forward, or a forged frame, would delay the report
         let (rank, time) = (frame.rank, time.min(now));
         match &frame.kind {
+            // servers end when they are asked to, or when nothing is left to do
+            FrameKind::Started | FrameKind::Exited { .. } if !placement.ends_job(rank) => return,
             FrameKind::Started => {
                 self.ended.remove(&rank);
                 self.running.insert(rank, time);
@@ -42,7 +45,7 @@ impl EarlyEnds {
                     self.ended.insert(rank, (node.to_owned(), time));
                 }
             }
-            FrameKind::Restart(text) if is_new_attempt(&restart::read(text)) => {
+            FrameKind::Restart(text) if is_new_attempt(&restart::read(text, placement)) => {
                 // the logs of other nodes may have been read already
                 self.running.retain(|_, start| *start >= time);
                 self.ended.retain(|_, (_, end)| *end >= time);
@@ -56,13 +59,14 @@ impl EarlyEnds {
                 .values()
                 .map(|(_, end)| *end)
                 .reduce(f64::min)
-                .map(|end| self.due_after(end).max(now + SHORTEST));
+                .map(|end| self.due_after(end, placement).max(now + SHORTEST));
         }
     }
 
     /// Returns when ranks that ended then are reported.
-    fn due_after(&self, end: f64) -> f64 {
-        let is_first_alone = self.running.keys().eq(&[0]);
+    fn due_after(&self, end: f64, placement: &Placement) -> f64 {
+        let is_first = |rank: &u32| placement.role_of(*rank).map_or(*rank, |(_, rank)| rank) == 0;
+        let is_first_alone = self.running.len() == 1 && self.running.keys().all(is_first);
         end + if is_first_alone { LIMIT_OF_FIRST } else { LIMIT }
     }
 
@@ -71,15 +75,16 @@ impl EarlyEnds {
         self.due
     }
 
-    /// Returns the warning that is due now, once for each attempt. `job`: the job's id.
-    pub fn take(&mut self, job: &str, now: f64) -> Option<Message> {
+    /// Returns the warning that is due now, once for each attempt. `job`: the job's id; `placement`: that of its ranks.
+    pub fn take(&mut self, placement: &Placement, job: &str, now: f64) -> Option<Message> {
         self.due = None;
         let (node, first) = self.ended.values().min_by(|a, b| a.1.total_cmp(&b.1))?.clone();
         if self.is_reported || self.running.is_empty() {
             return None;
         }
         self.is_reported = true;
-        let ranks = fold(self.ended.keys().copied());
+        let named: Vec<_> = self.ended.keys().map(|rank| (*rank, placement.role(*rank))).collect();
+        let ranks = names(named.iter().map(|(rank, role)| (*rank, role.as_ref())));
         let (on, has) = match self.ended.len() {
             1 => (format!(" on {node}"), "has"),
             _ => (String::new(), "have"),
@@ -98,7 +103,7 @@ impl EarlyEnds {
 fn is_new_attempt(restart: &Restart) -> bool {
     match restart {
         Restart::Failed { .. } | Restart::Membership { .. } | Restart::Lost { .. } | Restart::Requeued { .. } => true,
-        Restart::Without { .. } | Restart::Other { .. } => false,
+        Restart::Without { .. } | Restart::Role { .. } | Restart::Ready { .. } | Restart::Other { .. } => false,
     }
 }
 
@@ -112,7 +117,7 @@ mod tests {
     /// Records a frame that was written so many seconds after the start, and is read at once.
     fn record(ends: &mut EarlyEnds, rank: u32, at: f64, kind: FrameKind) {
         let frame = Frame { time: START + at, rank, kind };
-        ends.record(&format!("node{}", rank + 1), &frame, frame.time, frame.time);
+        ends.record(&Placement::default(), &format!("node{}", rank + 1), &frame, frame.time, frame.time);
     }
 
     fn exited(code: i32, asked: bool) -> FrameKind {
@@ -127,7 +132,7 @@ mod tests {
     }
 
     fn text(ends: &mut EarlyEnds, at: f64) -> String {
-        ends.take("j1", START + at).map(|message| message.to_string()).unwrap_or_default()
+        ends.take(&Placement::default(), "j1", START + at).map(|message| message.to_string()).unwrap_or_default()
     }
 
     #[test]
@@ -205,7 +210,7 @@ mod tests {
         let mut ends = EarlyEnds::default();
         let mut read = |rank, at: f64, kind| {
             let frame = Frame { time: START + at, rank, kind };
-            ends.record("node1", &frame, frame.time, START + 9000.0);
+            ends.record(&Placement::default(), "node1", &frame, frame.time, START + 9000.0);
             ends.due()
         };
         read(0, 0.0, FrameKind::Started);
@@ -216,7 +221,7 @@ mod tests {
         for step in [3600.0, 1e300, f64::INFINITY, f64::NAN] {
             let mut ends = started(3);
             let frame = Frame { time: START + step, rank: 0, kind: exited(0, false) };
-            ends.record("node1", &frame, frame.time, START + 5.0);
+            ends.record(&Placement::default(), "node1", &frame, frame.time, START + 5.0);
             assert_eq!(ends.due(), Some(START + 65.0), "{step}");
         }
     }

@@ -4,7 +4,7 @@
 use super::restart::Membership;
 use super::{
     Attempt, JobResult, JobState, LAUNCH_WINDOW, LostOutput, OutsideFiles, RankExit, Record, RootCause,
-    UnreadableRecord, places, stored,
+    UnreadableRecord, places, roles, stored,
 };
 use crate::diagnosis::lost::{lost_output, outside_in_short};
 use crate::launch::placement::Placement;
@@ -14,6 +14,7 @@ use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::is_job_id;
 use crate::model::launcher::{Controller, LauncherName};
 use crate::model::queue::{QueueEnd, QueueEntry};
+use crate::model::role::RecordedRole;
 use crate::model::stack::RankStack;
 use crate::sync::commit::is_commit;
 use crate::text::argument::ProgramArgument;
@@ -80,6 +81,9 @@ pub struct Job {
     pub ranks: u32,
     /// The placement of its ranks; the launcher is on the first node.
     pub placement: Placement,
+    /// Its roles, in their order; left out for a job of one program. Then `launcher` and `command` are those of the first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<RecordedRole>,
     /// The launcher, which starts the ranks; null if the record cannot be read.
     pub launcher: Option<LauncherName>,
     /// Horovod's controller, if the launcher is `horovodrun`.
@@ -427,6 +431,8 @@ fn job(id: String, record: Record, mut files: JobFiles, answered: &[&str], now: 
     // a supervisor that was killed leaves its file
     idle.retain(|_| state == Some(JobState::Running));
     idle.sort_by_key(|idle| idle.rank);
+    idle.iter_mut().for_each(|idle| idle.role = placement.role(idle.rank));
+    let places: Vec<RankStack> = places.into_iter().map(|stack| roles::named(stack, &placement)).collect();
     let ranks = membership.as_ref().map_or(placement.ranks(), Membership::ranks);
     let places = match &result {
         Some(result) => places::at_end(result, &placement),
@@ -442,6 +448,7 @@ fn job(id: String, record: Record, mut files: JobFiles, answered: &[&str], now: 
         operator: record.operator,
         state,
         ranks: placement.ranks(),
+        roles: record.roles,
         launcher: Some(record.launcher),
         controller: record.controller,
         command: record.command,

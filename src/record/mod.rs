@@ -14,6 +14,7 @@ pub mod monitor;
 pub mod outcome;
 pub mod places;
 pub mod restart;
+pub mod roles;
 pub mod samples;
 pub mod stored;
 #[cfg(test)]
@@ -189,8 +190,8 @@ impl Record {
         let reason = match stored::read::<Record>(text) {
             Ok(record) if record.id != id => format!("the record of job {}", record.id),
             Ok(record) => match record.odd_name() {
-                None => return Ok(record),
-                Some(name) => format!("{} is not a valid name of a job or a project", quote::readable(&name)),
+                None => return Ok(record.with_roles()),
+                Some(name) => format!("{} is not a valid name of a job, a project or a role", quote::readable(&name)),
             },
             Err(reason) => reason,
         };
@@ -200,11 +201,19 @@ impl Record {
         Err(UnreadableRecord { reason, cluster, name, operator, created: fields["created"].as_f64() })
     }
 
-    /// Returns its name or that of its project if hvdctl gives no such one: they become parts of paths, here and on
+    /// Returns it with its roles in its placement, which is stored without them.
+    fn with_roles(mut self) -> Record {
+        self.placement.roles.clone_from(&self.roles);
+        self
+    }
+
+    /// Returns its name, or that of its project or a role, if hvdctl gives no such one: they become parts of paths, here and on
     /// other nodes.
     fn odd_name(&self) -> Option<String> {
         let names = [Some(&self.name), self.project.as_ref()];
-        names.into_iter().flatten().find(|name| directory_name(name) != **name).cloned()
+        let odd = names.into_iter().flatten().find(|name| directory_name(name) != **name);
+        let is_plain = |name: &str| name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
+        odd.or_else(|| self.roles.iter().map(|role| &role.name).find(|name| !is_plain(name))).cloned()
     }
 
     /// Returns the ports that the job has on its nodes. `workers`: the port of the cluster's own workers.
@@ -217,9 +226,9 @@ impl Record {
     }
 
     /// Returns the role of a rank, and its rank in that; `None` in a job without roles.
-    pub fn role_of(&self, rank: u32) -> Option<RankOfRole<'_>> {
+    pub fn role_of(&self, rank: u32) -> Option<RankOfRole> {
         let (role, rank) = self.placement.role_of(rank)?;
-        self.roles.get(role).map(|role| RankOfRole { role: &role.name, rank })
+        self.roles.get(role).map(|role| RankOfRole { role: role.name.clone(), rank })
     }
 
     /// Returns the launcher, which starts the ranks.

@@ -10,12 +10,11 @@ impl Monitor {
     pub fn outcome(&self, id: &str, placement: &Placement, result: JobResult) -> JobOutcome {
         let launcher = self.launcher.iter().cloned().collect();
         let outcome = JobOutcome { launcher, ..JobOutcome::new(id, placement, result) };
-        let Some(cause) = outcome.root_cause.as_ref() else { return outcome };
-        let (node, rank) = (cause.node.as_str(), cause.rank);
+        let Some((rank, node)) = outcome.shown_rank() else { return outcome };
         JobOutcome {
-            last_lines: self.last_lines(node, rank),
-            broken: self.broken(node, rank).cloned(),
-            just_shown: self.are_last(node, rank),
+            last_lines: self.last_lines(&node, rank),
+            broken: self.broken(&node, rank).cloned(),
+            just_shown: self.are_last(&node, rank),
             ..outcome
         }
     }
@@ -45,6 +44,56 @@ pub fn with_observed(result: JobResult, monitor: &Monitor, ranks: u32) -> JobRes
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnosis::program::{FailedProgram, KnownProject};
+    use crate::launch::launcher;
+    use crate::model::fault::Fault;
+    use crate::model::job_state::JobState;
+    use crate::model::launcher::LauncherName;
+    use crate::record::frames::{Frame, FrameKind};
+    use crate::record::tests::two_roles;
+
+    #[test]
+    fn a_role_that_was_not_ready_is_shown_with_the_last_lines_of_its_first_rank() {
+        let placement = two_roles();
+        let fault = Fault::RoleNotReady { role: "generator".into(), seconds: 600, ranks: "1".into() };
+        let result = JobResult { ranks: 5, started: 2, fault: Some(fault), ..JobResult::default() };
+        let mut monitor = Monitor::default();
+        for (rank, line) in [(4, "loading the model"), (0, "waiting")] {
+            let kind = FrameKind::Stdout(line.as_bytes().to_vec());
+            monitor.record(if rank == 4 { "b" } else { "a" }, &Frame { time: 1.0, rank, kind }, 0.0);
+        }
+        let outcome = monitor.outcome("j1", &placement, result);
+        let program = FailedProgram {
+            command: &[],
+            project: KnownProject::None,
+            directory: None,
+            restarts_help: false,
+            ports: Vec::new(),
+        };
+        let error = outcome.failure(launcher(LauncherName::Env, None), &program).unwrap_err().to_string();
+        let expected = "job j1 failed: the role generator was not ready within 600 s: rank 1\n  last line of rank 1 of \
+                        generator:\n    [generator 1 b] loading the model";
+        assert!(error.starts_with(expected), "{error}");
+        assert!(error.contains("hvdctl logs j1 --role generator"), "{error}");
+    }
+
+    #[test]
+    fn what_is_observed_keeps_which_ranks_served() {
+        let exit = |rank, time| RankExit {
+            rank,
+            node: "a".into(),
+            code: i32::from(rank == 1),
+            signal: None,
+            time,
+            asked: false,
+            oom: false,
+        };
+        let monitor = Monitor { exits: vec![exit(0, 5.0), exit(1, 5.5)], ..Monitor::default() };
+        let exits = vec![exit(0, 65.0), exit(1, 65.5)];
+        let result = JobResult { launcher: Some(0), ranks: 2, exits, served: vec![1], ..JobResult::default() };
+        let observed = with_observed(result, &monitor, 2);
+        assert_eq!((observed.exits[1].time, observed.state()), (5.5, JobState::Succeeded));
+    }
 
     #[test]
     fn ranks_that_were_not_recorded_as_hung_do_not_hang() {

@@ -1,5 +1,6 @@
 //! Where the ranks of a job are that make no progress, and where they were at its end, for the list of jobs.
 
+use super::roles;
 use crate::launch::placement::Placement;
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_result::JobResult;
@@ -44,7 +45,9 @@ pub fn at_end(result: &JobResult, placement: &Placement) -> Option<String> {
         // the ranks of the job can write there
         let of_job = place.ranks.iter().filter(|rank| **rank < result.ranks.max(placement.ranks()));
         stacks.extend(
-            of_job.filter_map(|rank| Some(RankStack { rank: *rank, ..RankStack::read(node_of(*rank), &place.stack)? })),
+            of_job
+                .filter_map(|rank| Some(RankStack { rank: *rank, ..RankStack::read(node_of(*rank), &place.stack)? }))
+                .map(|stack| roles::named(stack, placement)),
         );
     }
     let is_stuck = has_waited || stacks.iter().any(|stack| stack.quiet >= STUCK);
@@ -76,7 +79,7 @@ mod tests {
     }
 
     fn idle(node: &str, rank: u32) -> IdleRank {
-        IdleRank { rank, node: node.into(), since: 1.0, does: "sleeping".into() }
+        IdleRank { rank, role: None, node: node.into(), since: 1.0, does: "sleeping".into() }
     }
 
     #[test]
@@ -105,7 +108,7 @@ mod tests {
         let place = |ranks: &[u32], stack: String| PlaceOfRanks { ranks: ranks.to_vec(), stack };
         let places = vec![place(&[3], stored("load", 31)), place(&[0, 1, 2, 900], stored("all_reduce", 44))];
         let share = |node: &str, first| Share { node: node.into(), ranks: 2, first, ..Share::default() };
-        let placement = Placement { shares: vec![share("a", 0), share("b", 2)] };
+        let placement = Placement { shares: vec![share("a", 0), share("b", 2)], ..Placement::default() };
         let hung = HungRank { rank: 3, seconds: 60, tensors: Some("allreduce.a".into()), idle: None, time: 1.0 };
         let exit = |rank, node: &str, code, asked| RankExit {
             rank,

@@ -1,8 +1,9 @@
 //! Restarts of a job, as the job supervisor logs them.
 
-use super::JobResult;
+use super::{FailureKind, JobResult, RootCause};
 use crate::launch::placement::Placement;
 pub use crate::model::restart::{Change, Departure, Restart};
+use crate::text::nodeset::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,33 @@ enum LoggedRestart {
         /// The ranks on the others.
         ranks: u32,
     },
+    /// A role is started again.
+    Role {
+        /// Its name.
+        role: String,
+        /// How often it has been, with this time.
+        again: u32,
+        /// How often it may be.
+        of: u32,
+        /// How the rank ended that failed first.
+        exit: Option<LoggedExit>,
+    },
+    /// A role is ready.
+    Ready {
+        /// Its name.
+        role: String,
+        /// Seconds since its start.
+        ready: f64,
+    },
+}
+
+/// How a rank of a role ended that is started again.
+#[derive(Debug, Deserialize)]
+struct LoggedExit {
+    rank: u32,
+    node: String,
+    code: i32,
+    signal: Option<i32>,
 }
 
 /// The nodes of an elastic job; `JOBS/ID/members.json` on the node of the launcher.
@@ -69,12 +97,16 @@ pub struct Ranks {
     pub ranks: u32,
 }
 
-/// Reads a restart from the text of a log frame.
-pub fn read(text: &str) -> Restart {
+/// Reads a restart from the text of a log frame. `of_job`: the placement of the job's ranks in its record.
+pub fn read(text: &str, of_job: &Placement) -> Restart {
     match serde_json::from_str(text) {
         Ok(LoggedRestart::Failed { failed, shares, attempt, attempts, pause }) => {
             let mut placement = Placement::default();
             shares.iter().for_each(|Ranks { node, ranks }| placement.push(node, *ranks));
+            if !of_job.roles.is_empty() {
+                // its nodes stay the same
+                placement.clone_from(of_job);
+            }
             let JobResult { launcher, .. } = *failed;
             let failed = JobResult { ranks: placement.ranks(), ..*failed };
             let root_cause = failed.root_cause(&placement);
@@ -86,6 +118,16 @@ pub fn read(text: &str) -> Restart {
         Ok(LoggedRestart::Membership(change)) => Restart::Membership { change },
         Ok(LoggedRestart::Lost { lost_driver }) => Restart::Lost { launcher: lost_driver },
         Ok(LoggedRestart::Without { gone, ranks }) => Restart::Without { gone, ranks },
+        Ok(LoggedRestart::Role { role, again, of, exit }) => {
+            let cause = |LoggedExit { rank, node, code, signal }| RootCause {
+                rank,
+                role: of_job.role(rank),
+                node: printable(&node),
+                how: FailureKind::Exited { code, signal, oom: false },
+            };
+            Restart::Role { failed: printable(&role), root_cause: exit.map(cause), again, of }
+        }
+        Ok(LoggedRestart::Ready { role, ready }) => Restart::Ready { ready: printable(&role), seconds: ready },
         Err(_) => Restart::Other { logged: text.to_owned() },
     }
 }
@@ -93,9 +135,10 @@ pub fn read(text: &str) -> Restart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::tests::two_roles;
 
     fn message(text: &str) -> String {
-        read(text).to_string()
+        read(text, &Placement::default()).to_string()
     }
 
     #[test]
@@ -137,5 +180,27 @@ mod tests {
         let requeued = r#"{"requeued": [{"node": "c", "ranks": 1}, {"node": "a", "ranks": 1}]}"#;
         assert_eq!(message(requeued), "Slurm started the job again on c, a");
         assert_eq!(message("of another version"), "of another version");
+    }
+
+    #[test]
+    fn a_role_that_is_ready_or_starts_again_is_named() {
+        let placement = two_roles();
+        let message = |text: &str| read(text, &placement).to_string();
+        assert_eq!(message(r#"{"role": "generator", "ready": 4}"#), "generator is ready after 4 s");
+        let exit = |exit: &str| message(&format!(r#"{{"role": "generator", "again": 1, "of": 3, "exit": {exit}}}"#));
+        assert_eq!(
+            exit(r#"{"rank": 4, "node": "b", "code": 137, "signal": 9}"#),
+            "rank 1 of generator on b was killed by signal 9; generator is started again, 1 of 3"
+        );
+        assert_eq!(exit("null"), "generator failed; it is started again, 1 of 3");
+        let forged = message(r#"{"role": "\u001b[2J", "ready": 4}"#);
+        assert!(!forged.contains('\x1b'), "{forged}");
+        // the ranks of an attempt are those of the record
+        let exit = r#"{"rank": 3, "node": "b", "code": 7, "signal": null, "time": 2.0, "asked": false, "oom": false}"#;
+        let result = format!(r#"{{"launcher": 7, "started": 5, "exits": [{exit}]}}"#);
+        let shares = r#"[{"node": "a", "ranks": 3}, {"node": "b", "ranks": 2}]"#;
+        let text = format!(r#"{{"failed": {result}, "shares": {shares}, "attempt": 2, "attempts": 4, "pause": 1}}"#);
+        let expected = "rank 2 of trainer on b ended with exit code 7; attempt 2 of 4 begins in 1 s";
+        assert_eq!(message(&text), expected);
     }
 }

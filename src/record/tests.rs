@@ -8,6 +8,7 @@ use crate::diagnosis::lost::lost_output;
 use crate::launch::{Launcher, launcher};
 use crate::model::fault::Fault;
 use crate::model::launcher::{Controller, LauncherName};
+use crate::model::role::Ends;
 
 fn frame(rank: u32, time: f64, kind: FrameKind) -> Frame {
     Frame { time, rank, kind }
@@ -105,7 +106,7 @@ fn what_cannot_be_read_has_a_reason_and_shows_what_it_can() {
         for forged in [stored.replace("\"compat\"", &format!("{odd:?}")), project] {
             assert_eq!(
                 read(&forged).reason,
-                format!("{} is not a valid name of a job or a project", quote::readable(odd))
+                format!("{} is not a valid name of a job, a project or a role", quote::readable(odd))
             );
         }
     }
@@ -298,7 +299,7 @@ fn root_causes() {
 #[test]
 fn hints_name_what_ranks_wait_in_under_their_launcher() {
     let hint = |how: FailureKind, launcher: &Launcher| {
-        RootCause { rank: 1, node: "b".into(), how }.hint(launcher).unwrap_or_default()
+        RootCause { rank: 1, role: None, node: "b".into(), how }.hint(launcher).unwrap_or_default()
     };
     let early = || FailureKind::Exited { code: 0, signal: None, oom: false };
     let hung = |tensors: &str| FailureKind::Hung { seconds: 5, tensors: Some(tensors.into()), idle: None };
@@ -331,7 +332,10 @@ fn numbers_that_cannot_be_make_no_panic_and_no_endless_search() {
         first,
         ..Default::default()
     };
-    let placement = Placement { shares: vec![share("a", 0, 1), share("b", 1, u32::MAX), share("c", u32::MAX, 1)] };
+    let placement = Placement {
+        shares: vec![share("a", 0, 1), share("b", 1, u32::MAX), share("c", u32::MAX, 1)],
+        ..Placement::default()
+    };
     let exit = RankExit { rank: 0, node: "a".into(), code: 0, signal: None, time: 1.0, asked: false, oom: false };
     let result = |silent: &[&str], started| JobResult {
         launcher: Some(1),
@@ -356,4 +360,16 @@ fn numbers_that_cannot_be_make_no_panic_and_no_endless_search() {
         list::add(&mut stored, node, "./j1/states:4294967295\n./../job.json:{}\n./.*/env.json:\n./-rf/env.json:\n");
     }
     assert_eq!(stored.iter().map(|(id, files)| (id.as_str(), files.started)).collect::<Vec<_>>(), [("j1", u32::MAX)]);
+}
+
+/// Two ranks of a trainer and one of a generator on `a`, one of each on `b`. The generators serve the trainer.
+pub fn two_roles() -> Placement {
+    let mut placement = Placement::default();
+    for (node, roles) in [("a", vec![2, 1]), ("b", vec![1, 1])] {
+        placement.push(node, roles.iter().sum());
+        placement.shares.last_mut().unwrap().roles = roles;
+    }
+    placement.roles =
+        vec![RecordedRole::example("trainer", Ends::Job), RecordedRole::example("generator", Ends::With { role: 0 })];
+    placement
 }

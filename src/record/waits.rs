@@ -3,7 +3,9 @@
 //! that they wait.
 
 use super::frames::{Frame, FrameKind};
+use super::roles;
 use crate::event::Event;
+use crate::launch::placement::Placement;
 use crate::model::idle_rank::IdleRank;
 use crate::model::stack::{self, RankStack};
 use std::collections::BTreeMap;
@@ -55,7 +57,7 @@ impl Waits {
             FrameKind::GaveUp(_) => self.has_given_up = true,
             FrameKind::Waits { seconds, does } => {
                 let since = time - *seconds as f64;
-                let idle = IdleRank { rank, node: node.to_owned(), since, does: does.clone() };
+                let idle = IdleRank { rank, role: None, node: node.to_owned(), since, does: does.clone() };
                 // supervisors sample a hundred times in that time: ranks that wait together are reported that far apart
                 let window = (*seconds as f64 / 50.0).clamp(SHORTEST, LONGEST);
                 self.waiting.insert(rank, Wait { rank: idle, is_reported: false, window });
@@ -92,12 +94,13 @@ impl Waits {
         self.due
     }
 
-    /// Returns what is to be reported now. `job`: the job's id, as long as it runs.
-    pub fn take(&mut self, job: Option<&str>, now: f64) -> Vec<Event> {
+    /// Returns what is to be reported now. `placement`: that of the job's ranks; `job`: the job's id, as long as it runs.
+    pub fn take(&mut self, placement: &Placement, job: Option<&str>, now: f64) -> Vec<Event> {
         self.due = None;
-        let (resumed, times): (Vec<IdleRank>, Vec<u64>) = std::mem::take(&mut self.resumed).into_values().unzip();
+        let (mut resumed, times): (Vec<IdleRank>, Vec<u64>) = std::mem::take(&mut self.resumed).into_values().unzip();
         let new = |wait: &mut Wait| (!std::mem::replace(&mut wait.is_reported, true)).then(|| wait.rank.clone());
-        let idle: Vec<IdleRank> = self.waiting.values_mut().filter_map(new).collect();
+        let mut idle: Vec<IdleRank> = self.waiting.values_mut().filter_map(new).collect();
+        resumed.iter_mut().chain(&mut idle).for_each(|rank| rank.role = placement.role(rank.rank));
         let mut events = Vec::new();
         if let Some(seconds) = times.into_iter().max() {
             events.push(Event::Resumed { ranks: resumed, seconds });
@@ -108,7 +111,7 @@ impl Waits {
         let stacks = std::mem::take(&mut self.stacks);
         if let Some(newest) = stacks.values().map(|(time, _)| *time).max_by(f64::total_cmp) {
             let together = stacks.into_values().filter(|(time, _)| newest - time <= LONGEST);
-            let ranks: Vec<RankStack> = together.map(|(_, stack)| stack).collect();
+            let ranks: Vec<RankStack> = together.map(|(_, stack)| roles::named(stack, placement)).collect();
             let is_end = ranks.iter().any(|rank| rank.ending);
             let job = job.filter(|_| !is_end);
             // of a failure that has nothing to do with waiting, its own message says enough
@@ -125,6 +128,8 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::stack::StackGroup;
+    use crate::record::tests::two_roles;
 
     /// 2026-11-21T12:03:04Z.
     const START: f64 = 1_795_262_584.0;
@@ -151,7 +156,7 @@ mod tests {
             Event::Resumed { ranks: resumed, seconds } => format!("resumed {} after {seconds}", ranks(&resumed)),
             other => panic!("{other:?}"),
         };
-        waits.take(Some("j1"), START + at).into_iter().map(short).collect()
+        waits.take(&Placement::default(), Some("j1"), START + at).into_iter().map(short).collect()
     }
 
     #[test]
@@ -196,9 +201,10 @@ mod tests {
         assert_eq!(read(0, 1800.0, waiting(1800, "sleeping")), Some(START + 9001.0), "its end may follow");
         read(0, 2000.0, FrameKind::Resumed(2000));
         read(1, 2000.0, waiting(1800, "sleeping"));
-        let events = waits.take(None, START + 9001.0);
+        let events = waits.take(&Placement::default(), None, START + 9001.0);
         let [Event::Idle { ranks, job: None, .. }] = &events[..] else { panic!("{events:?}") };
-        let idle = IdleRank { rank: 1, node: "node1".into(), since: START + 200.0, does: "sleeping".into() };
+        let idle =
+            IdleRank { rank: 1, role: None, node: "node1".into(), since: START + 200.0, does: "sleeping".into() };
         assert_eq!(ranks[..], [idle]);
     }
 
@@ -219,7 +225,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        waits.take(Some("j1"), START + 900.0).into_iter().map(places).collect()
+        waits.take(&Placement::default(), Some("j1"), START + 900.0).into_iter().map(places).collect()
     }
 
     #[test]
@@ -241,6 +247,20 @@ mod tests {
         assert_eq!((after(ended(9)), after(ended(1))), (vec![(vec![0], None)], Vec::new()));
         let gave_up = FrameKind::GaveUp("Timed out waiting 15000ms".into());
         assert_eq!(after([vec![(1, 0.5, gave_up)], ended(1)].concat()), [(vec![0], None)]);
+    }
+
+    #[test]
+    fn ranks_and_places_of_roles_are_named() {
+        let placement = two_roles();
+        let mut waits = Waits::default();
+        record(&mut waits, 3, 100.0, waiting(100, "sleeping"));
+        record(&mut waits, 2, 100.0, place(30, false));
+        record(&mut waits, 0, 100.0, place(30, false));
+        let events = waits.take(&placement, Some("j1"), START + 102.0);
+        let [Event::Idle { ranks, .. }, Event::Stacks { groups, .. }] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(crate::model::idle_rank::with_nodes(ranks), "rank 2 of trainer on node2");
+        let names: Vec<String> = groups.iter().map(StackGroup::name).collect();
+        assert_eq!(names, ["rank 0 of trainer on node1", "rank 0 of generator on node2"], "each role on its own");
     }
 
     #[test]

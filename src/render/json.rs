@@ -6,6 +6,7 @@ use crate::event::{Completion, Event, Stream};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::Restart;
+use crate::model::role::RankOfRole;
 use crate::model::stack::RankStack;
 use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::text::units::stamp;
@@ -23,6 +24,9 @@ pub enum Line<'a> {
     Output {
         /// The rank.
         rank: u32,
+        /// Its role, in a job with roles.
+        #[serde(flatten)]
+        role: &'a Option<RankOfRole>,
         /// Its node.
         node: &'a str,
         /// The stream.
@@ -106,6 +110,9 @@ pub enum Line<'a> {
         time: String,
         /// The rank.
         rank: u32,
+        /// Its role, in a job with roles.
+        #[serde(flatten)]
+        role: &'a Option<RankOfRole>,
         /// Its node.
         node: &'a str,
         /// Its usage.
@@ -136,6 +143,9 @@ pub enum Line<'a> {
         uuid: Option<&'a str>,
         /// The rank that uses it, if that is known.
         rank: Option<u32>,
+        /// The role of the rank, in a job with roles.
+        #[serde(flatten)]
+        role: &'a Option<RankOfRole>,
         /// Its usage.
         #[serde(flatten)]
         usage: GpuUsage,
@@ -159,14 +169,14 @@ pub struct Upload {
 }
 
 impl<'a> Line<'a> {
-    fn of_usage(UsageReport { time, node, what }: &'a UsageReport) -> Line<'a> {
+    fn of_usage(UsageReport { time, node, role, what }: &'a UsageReport) -> Line<'a> {
         let time = stamp(*time);
         match what {
-            Sampled::Rank(rank, usage) => Line::RankUsage { time, rank: *rank, node, usage: *usage },
+            Sampled::Rank(rank, usage) => Line::RankUsage { time, rank: *rank, role, node, usage: *usage },
             Sampled::Node(usage) => Line::NodeUsage { time, node, usage: *usage },
             Sampled::Gpu { index, uuid, rank, usage } => {
                 let (index, rank) = (*index, *rank);
-                Line::GpuUsage { time, node, index, uuid: uuid.as_deref(), rank, usage: *usage }
+                Line::GpuUsage { time, node, index, uuid: uuid.as_deref(), rank, role, usage: *usage }
             }
         }
     }
@@ -174,8 +184,8 @@ impl<'a> Line<'a> {
     /// Returns the line of an event; `None` if it has none.
     pub fn of(event: &'a Event) -> Option<Line<'a>> {
         Some(match event {
-            Event::Output { rank, node, stream, line } => {
-                Line::Output { rank: *rank, node, stream: *stream, line: String::from_utf8_lossy(line) }
+            Event::Output { rank, role, node, stream, line } => {
+                Line::Output { rank: *rank, role, node, stream: *stream, line: String::from_utf8_lossy(line) }
             }
             Event::Job { id, state } => Line::Job { id, state: *state },
             Event::Done { node, what } => {

@@ -3,6 +3,8 @@
 use super::is_raw;
 use crate::event::{Event, Stream};
 use crate::model::idle_rank::{IdleRank, descriptions, since, with_nodes};
+use crate::model::restart::Restart;
+use crate::model::role::{RankOfRole, label};
 use crate::model::stack::{self, StackGroup};
 use crate::text::units::{span, stamp};
 use crate::text::visible::visible;
@@ -21,7 +23,8 @@ pub fn message(event: &Event) -> Option<String> {
         Event::Warning(message) => warning(message),
         Event::Restart { time, restart } => {
             let time = time.map_or_else(String::new, |time| format!("{}: ", stamp(time)));
-            warning(format!("{time}{restart}"))
+            let text = format!("{time}{restart}");
+            if matches!(restart, Restart::Ready { .. }) { text } else { warning(text) }
         }
         Event::Idle { ranks, job, time } => warning(idle(ranks, job.as_deref(), *time)),
         Event::Stacks { groups, job } => warning(stacks(groups, job.as_deref())),
@@ -32,10 +35,10 @@ pub fn message(event: &Event) -> Option<String> {
     })
 }
 
-/// Returns a line of a rank, `[RANK NODE] text`: byte for byte after the bracket unless it goes to a terminal. Each
+/// Returns a line of a rank, `[RANK NODE] text` or `[ROLE RANK NODE] text`: byte for byte after the bracket unless it goes to a terminal. Each
 /// rank has a colour.
-pub fn rank_line(rank: u32, node: &str, stream: Stream, line: &[u8]) -> Vec<u8> {
-    let bracket = style(format!("[{rank} {node}]")).color256(COLOURS[rank as usize % COLOURS.len()]);
+pub fn rank_line(rank: u32, role: Option<&RankOfRole>, node: &str, stream: Stream, line: &[u8]) -> Vec<u8> {
+    let bracket = style(format!("[{} {node}]", label(rank, role))).color256(COLOURS[rank as usize % COLOURS.len()]);
     let (bracket, terminal) = match stream {
         Stream::Stdout => (bracket.for_stdout(), io::stdout().is_terminal()),
         Stream::Stderr => (bracket.for_stderr(), io::stderr().is_terminal()),
@@ -111,7 +114,7 @@ mod tests {
     const START: f64 = 1_795_262_584.0;
 
     fn rank(rank: u32, does: &str) -> IdleRank {
-        IdleRank { rank, node: format!("node{}", rank / 2 + 1), since: START, does: does.into() }
+        IdleRank { rank, role: None, node: format!("node{}", rank / 2 + 1), since: START, does: does.into() }
     }
 
     #[test]

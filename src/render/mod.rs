@@ -12,6 +12,7 @@ mod rows;
 mod tests;
 
 use crate::event::{Event, EventReceiver, Stream};
+use crate::model::role::RankOfRole;
 use crate::text::units::human;
 use crate::text::visible::visible_lines;
 use console::style;
@@ -144,8 +145,8 @@ pub fn error(text: &str) {
 }
 
 /// Writes a line of a rank.
-fn output_line(rank: u32, node: &str, stream: Stream, line: &[u8]) {
-    let whole = messages::rank_line(rank, node, stream, line);
+fn output_line(rank: u32, role: Option<&RankOfRole>, node: &str, stream: Stream, line: &[u8]) {
+    let whole = messages::rank_line(rank, role, node, stream, line);
     match stream {
         Stream::Stdout => keep_error(io::stdout().lock().write_all(&whole)),
         Stream::Stderr => drop(io::stderr().lock().write_all(&whole)),

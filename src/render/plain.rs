@@ -62,8 +62,8 @@ impl Plain {
 
 impl Renderer for Plain {
     fn show(&mut self, event: Event, now: Instant) {
-        if let Event::Output { rank, node, stream, line } = &event {
-            output_line(*rank, node, *stream, line);
+        if let Event::Output { rank, role, node, stream, line } = &event {
+            output_line(*rank, role.as_ref(), node, *stream, line);
         } else if let Some(text) = self.text(&event, now) {
             err(&format!("{} {text}", clock(SystemTime::now())));
         }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(text_of(Event::Note("x".into())), None);
         assert_eq!(text_of(transfer("a", "pulling x", 1)), None);
         assert_eq!(text_of(Event::Warning("x".into())).unwrap(), "warning: x");
-        let ranks = || vec![IdleRank { rank: 1, node: "a".into(), since: 0.0, does: "sleeping".into() }];
+        let ranks = || vec![IdleRank { rank: 1, role: None, node: "a".into(), since: 0.0, does: "sleeping".into() }];
         let idle = text_of(Event::Idle { ranks: ranks(), job: None, time: 60.0 }).unwrap();
         assert_eq!(idle, "warning: rank 1 on a has made no progress since 00:00 UTC: sleeping");
         assert_eq!(text_of(Event::Resumed { ranks: ranks(), seconds: 9 }), None);

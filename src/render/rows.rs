@@ -177,13 +177,13 @@ impl Renderer for Rows {
             self.line(&text);
         }
         match event {
-            Event::Output { rank, node, stream, line } => {
+            Event::Output { rank, role, node, stream, line } => {
                 self.leave_to_ranks(now);
                 if stream == Stream::Stderr || self.shows_output {
                     self.hide();
                     self.still = Some(now + REST);
                 }
-                output_line(rank, &node, stream, &line);
+                output_line(rank, role.as_ref(), &node, stream, &line);
             }
             Event::Job { id, state: job_state::JobState::Starting } => self.job = Some(id),
             Event::Job { state: job_state::JobState::Running, .. } => self.leave_to_ranks(now),

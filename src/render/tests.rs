@@ -14,6 +14,7 @@ use crate::model::finding::{Finding, Severity};
 use crate::model::idle_rank::IdleRank;
 use crate::model::job_state::JobState;
 use crate::model::restart::{Change, Departure, Restart};
+use crate::model::role::RankOfRole;
 use crate::model::root_cause::{FailureKind, RootCause};
 use crate::model::stack::{self, RankStack};
 use crate::model::usage::{GpuUsage, Sampled, UsageReport};
@@ -84,6 +85,40 @@ fn up() -> Scene {
     ]
 }
 
+/// A job with roles: lines of two ranks, a role that is ready, and one that starts again.
+fn roles() -> Scene {
+    let of = |role: &str, rank| Some(RankOfRole { role: role.into(), rank });
+    let line = |rank, role, node: &str| Event::Output {
+        rank,
+        role,
+        node: node.into(),
+        stream: Stream::Stdout,
+        line: b"step 1".to_vec(),
+    };
+    let restart = |restart| Event::Restart { time: None, restart };
+    let how = FailureKind::Exited { code: 137, signal: Some(9), oom: false };
+    let cause = RootCause { rank: 2, role: of("generator", 0), node: "node2".into(), how };
+    vec![
+        (0, restart(Restart::Ready { ready: "generator".into(), seconds: 4.2 })),
+        (1, line(0, of("trainer", 0), "node1")),
+        (1, line(2, of("generator", 0), "node2")),
+        (2, restart(Restart::Role { failed: "generator".into(), root_cause: Some(cause), again: 1, of: 3 })),
+    ]
+}
+
+#[test]
+fn ranks_of_roles_have_the_name_of_their_role() {
+    let plain = as_plain(roles(), 0, false);
+    let expected = "2> generator is ready after 4 s\n1> [trainer 0 node1] step 1\\n\n1> [generator 0 node2] step 1\\n\n\
+                    2> warning: rank 0 of generator on node2 was killed by signal 9; generator is started again, 1 of 3\n";
+    assert_eq!(plain, expected);
+    let lines: Vec<serde_json::Value> =
+        roles().iter().map(|(_, event)| serde_json::to_value(super::json::Line::of(event).unwrap()).unwrap()).collect();
+    assert_eq!((&lines[0]["reason"], &lines[0]["ready"]), (&"role_ready".into(), &"generator".into()));
+    assert_eq!((&lines[2]["rank"], &lines[2]["role_rank"]), (&2.into(), &0.into()));
+    assert_eq!((&lines[2]["role"], &lines[3]["root_cause"]["role"]), (&"generator".into(), &"generator".into()));
+}
+
 /// `train --restarts -vv`: an upload, a rank that waits, a failed attempt, and a node that leaves and does not come
 /// back.
 fn train() -> Scene {
@@ -91,13 +126,16 @@ fn train() -> Scene {
     let job = |state| Event::Job { id: id(), state };
     let line = |rank: u32, stream, line: &[u8]| Event::Output {
         rank,
+        role: None,
         node: format!("node{}", rank + 1),
         stream,
         line: line.to_vec(),
     };
     let idle = || {
         let does = || "waiting in flock for a lock on /data/cache".to_owned();
-        (0..2).map(|rank| IdleRank { rank, node: format!("node{}", rank + 1), since: START, does: does() }).collect()
+        (0..2)
+            .map(|rank| IdleRank { rank, role: None, node: format!("node{}", rank + 1), since: START, does: does() })
+            .collect()
     };
     let stacks = || {
         let text = r#"{"rank": 1, "quiet": 1800, "left_out": 0, "processes": [{"pid": 7, "command": "python3 train.py",
@@ -138,7 +176,7 @@ fn train() -> Scene {
         (
             1870,
             restart(Restart::Failed {
-                root_cause: Some(RootCause { rank: 1, node: "node2".into(), how }),
+                root_cause: Some(RootCause { rank: 1, role: None, node: "node2".into(), how }),
                 fault: None,
                 launcher: Some(137),
                 attempt: 2,
@@ -219,9 +257,9 @@ fn as_plain(scene: Scene, verbose: u8, quiet: bool) -> String {
     let begun = Instant::now();
     let mut text = String::new();
     for (second, event) in scene {
-        if let Event::Output { rank, node, stream, line } = &event {
+        if let Event::Output { rank, role, node, stream, line } = &event {
             let number = if *stream == Stream::Stdout { 1 } else { 2 };
-            let line = rank_line(*rank, node, *stream, line);
+            let line = rank_line(*rank, role.as_ref(), node, *stream, line);
             text.push_str(&format!("{number}> {}", String::from_utf8_lossy(&line).escape_debug()));
             text.push('\n');
         }
@@ -270,7 +308,7 @@ fn every_phase_has_a_name() {
 fn usage() -> UsageReport {
     let usage = GpuUsage { use_percent: Some(97.0), power_w: Some(690.0), ..GpuUsage::default() };
     let what = Sampled::Gpu { index: 0, uuid: Some("GPU-1".into()), rank: Some(1), usage };
-    UsageReport { time: 1_795_262_584.0, node: "node2".into(), what }
+    UsageReport { time: 1_795_262_584.0, role: None, node: "node2".into(), what }
 }
 
 /// The name of an event's variant. A new variant does not compile until it is here, and fails until a scene has it.

@@ -7,10 +7,11 @@ use crate::model::stack::{self, RankStack, StackGroup};
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
 use crate::record::restart::{self, Restart};
+use crate::record::roles;
 use crate::record::samples::{
     GpuDescription, GpuUsage, MOST_GPUS, NodeDescription, NodeUsage, RankUsage, Sample, is_of_job, rank_of_gpu,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most points of one line.
 const POINTS: usize = 400;
@@ -33,6 +34,8 @@ const ENDINGS: usize = 1000;
 #[derive(Debug)]
 pub struct Report<'a> {
     pub(super) job: &'a Job,
+    /// Only these ranks are shown; empty: all.
+    only: BTreeSet<u32>,
     /// The present by the clock of the launcher's node, in seconds since the epoch.
     pub(super) now: f64,
     pub(super) scale: Scale,
@@ -131,6 +134,7 @@ impl<'a> Report<'a> {
         let of_prints = scale.of_prints(most);
         Report {
             job,
+            only: BTreeSet::new(),
             now,
             scale,
             nodes: nodes.collect(),
@@ -144,17 +148,37 @@ impl<'a> Report<'a> {
         }
     }
 
+    /// Shows only these ranks; all if there are none.
+    #[must_use]
+    pub fn of_ranks(mut self, only: BTreeSet<u32>) -> Report<'a> {
+        self.only = only;
+        self
+    }
+
+    /// Returns whether a rank is shown.
+    pub(super) fn shows(&self, rank: u32) -> bool {
+        self.only.is_empty() || self.only.contains(&rank)
+    }
+
+    /// Formats a rank for sentences: `rank 3`, in a job with roles `rank 0 of trainer`.
+    pub(super) fn name(&self, rank: u32) -> String {
+        self.job.placement.name(rank)
+    }
+
     /// Returns where the ranks were when they were read last, and when that was; `None` if they never were.
     pub(super) fn places(&self) -> Option<(f64, Vec<StackGroup>)> {
         let newest = self.stacks.values().map(|(time, _)| *time).max_by(f64::total_cmp)?;
-        Some((newest, stack::groups(self.stacks.values().map(|(_, stack)| stack.clone()))))
+        let named = self.stacks.values().map(|(_, stack)| roles::named(stack.clone(), &self.job.placement));
+        Some((newest, stack::groups(named)))
     }
 
     /// Takes a frame of a node's log or samples. `ahead`: by how many seconds that node's clock is ahead of that of the
     /// launcher's node.
     pub fn take(&mut self, node: &str, ahead: f64, frame: &Frame) {
         let (time, rank) = (frame.time - ahead, frame.rank);
-        if rank >= self.job.most_ranks() {
+        let is_of_node = matches!(&frame.kind, FrameKind::Restart(_) | FrameKind::Sample(_))
+            && !matches!(&frame.kind, FrameKind::Sample(Sample::Rank(_)));
+        if rank >= self.job.most_ranks() || !is_of_node && !self.shows(rank) {
             return;
         }
         match &frame.kind {
@@ -180,7 +204,7 @@ impl<'a> Report<'a> {
             }
             FrameKind::Waits { seconds, does } => self.rank(rank).wait(node, time - *seconds as f64, does),
             FrameKind::Resumed(_) => self.rank(rank).go_on(node, time),
-            FrameKind::Restart(text) => self.restart(time, &restart::read(text)),
+            FrameKind::Restart(text) => self.restart(time, &restart::read(text, &self.job.placement)),
             FrameKind::Stdout(line) | FrameKind::Stderr(line) if !self.metrics.is_empty() => {
                 let line = String::from_utf8_lossy(line);
                 self.metrics.iter_mut().for_each(|metric| metric.take(time, rank, &line));
@@ -252,7 +276,8 @@ impl<'a> Report<'a> {
     }
 
     fn restart(&mut self, time: f64, restart: &Restart) {
-        if self.restarts.len() < RESTARTS {
+        let is_start = !matches!(restart, Restart::Ready { .. });
+        if is_start && self.restarts.len() < RESTARTS {
             self.restarts.push((time, restart.to_string()));
         }
         let nodes = match restart {
@@ -262,7 +287,8 @@ impl<'a> Report<'a> {
             Restart::Failed { .. } | Restart::Membership { .. } | Restart::Lost { .. } | Restart::Requeued { .. } => {
                 None
             }
-            Restart::Without { .. } | Restart::Other { .. } => return,
+            // the ranks of a role that is started again have another start
+            Restart::Without { .. } | Restart::Role { .. } | Restart::Ready { .. } | Restart::Other { .. } => return,
         };
         if self.endings.len() < ENDINGS {
             self.endings.push((time, nodes));
@@ -334,6 +360,7 @@ impl<'a> Report<'a> {
         let own = node.gpus.iter().filter(|(_, gpu)| is_of_job(share, &gpu.description.uuid));
         own.enumerate()
             .map(|(i, (index, gpu))| (*index, gpu, rank_of_gpu(share, &node.places, &gpu.description.uuid, i)))
+            .filter(|(_, _, rank)| rank.map_or(self.only.is_empty(), |rank| self.shows(rank)))
             .collect()
     }
 }

@@ -4,6 +4,7 @@ use super::chart::{self, Axis, ChartLine, Unit, holes, open_svg, path, time_tick
 use super::collected::{GpuHistory, NodeHistory, RankEnd, RankHistory, RankSpan, Report};
 use super::escape::escaped;
 use super::repeat::{self, controller};
+use crate::model::role::names;
 use crate::model::stack;
 use crate::record::JobState;
 use crate::text::nodeset;
@@ -141,14 +142,16 @@ impl Report<'_> {
             let node = latest.map_or("", |span| self.nodes[span.node].name.as_str());
             let _ = write!(
                 page,
-                "<div class=\"row\"><span class=\"name\">rank {rank} <small>{}</small></span>",
+                "<div class=\"row\"><span class=\"name\">{} <small>{}</small></span>",
+                self.name(*rank),
                 escaped(node)
             );
             page.push_str("<div class=\"bar\">");
             data.spans.iter().for_each(|one| self.bar(page, *rank, data, one));
             data.waits.iter().for_each(|wait| {
                 let end = self.end_of_wait(data, wait);
-                let text = format!("rank {rank} made no progress for {}: {}", duration(end - wait.start), wait.does);
+                let text =
+                    format!("{} made no progress for {}: {}", self.name(*rank), duration(end - wait.start), wait.does);
                 self.mark(page, "wait", wait.start, end, &text);
             });
             for (time, _) in &self.restarts {
@@ -196,7 +199,7 @@ impl Report<'_> {
             class,
             one.start,
             end,
-            &format!("rank {rank} on {node}: {how} after {}", duration(end - one.start)),
+            &format!("{} on {node}: {how} after {}", self.name(rank), duration(end - one.start)),
         );
     }
 
@@ -236,11 +239,11 @@ impl Report<'_> {
         page.push_str("<section>\n<h2>Printed by the program</h2>\n<div class=\"charts\">\n");
         for metric in found {
             let lines = metric.values.iter().map(|(rank, series)| ChartLine {
-                title: format!("rank {rank}: last {}", series.last().map_or_else(String::new, chart::number)),
+                title: format!("{}: last {}", self.name(*rank), series.last().map_or_else(String::new, chart::number)),
                 colour: *rank as usize,
                 series,
             });
-            let note = metric.describe_no_numbers();
+            let note = metric.describe_no_numbers(&self.job.placement);
             self.chart(page, (metric.name(), note.as_deref()), Unit::None, &lines.collect::<Vec<_>>());
         }
         page.push_str("</div>\n</section>\n");
@@ -285,7 +288,7 @@ impl Report<'_> {
     }
 
     fn gpu(&self, page: &mut String, node: &NodeHistory, index: u32, gpu: &GpuHistory, rank: Option<u32>) {
-        let of = rank.map_or_else(String::new, |rank| format!(", rank {rank}"));
+        let of = rank.map_or_else(String::new, |rank| format!(", {}", self.name(rank)));
         let label = format!("{} GPU {index}{of}", node.name);
         let _ = write!(
             page,
@@ -328,7 +331,7 @@ impl Report<'_> {
             let lines = self.ranks.iter().map(|(rank, data)| {
                 let colour = data.spans.last().map_or(0, |span| span.node);
                 let node = self.nodes.get(colour).map_or("", |node| &node.name);
-                ChartLine { title: format!("rank {rank} on {node}"), colour, series: &data.usage[i] }
+                ChartLine { title: format!("{} on {node}", self.name(*rank)), colour, series: &data.usage[i] }
             });
             lines.collect()
         });
@@ -458,6 +461,11 @@ impl Report<'_> {
             let last = (share.first + share.ranks).saturating_sub(1);
             let ranks = match share.ranks {
                 0 => "no ranks".to_owned(),
+                _ if !job.placement.roles.is_empty() => {
+                    let all = share.first..share.first.saturating_add(share.ranks);
+                    let named: Vec<_> = all.map(|rank| (rank, job.placement.role(rank))).collect();
+                    names(named.iter().map(|(rank, role)| (*rank, role.as_ref())))
+                }
                 1 => format!("rank {}", share.first),
                 _ => format!("ranks {} to {last}", share.first),
             };

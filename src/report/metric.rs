@@ -1,7 +1,8 @@
 //! Values that a program prints, found by a regular expression.
 
 use super::series::{Scale, Series};
-use crate::model::idle_rank;
+use crate::launch::placement::Placement;
+use crate::model::role::names;
 use crate::text::units::date_time;
 use crate::text::visible::one_line;
 use regex::Regex;
@@ -191,8 +192,8 @@ impl Metric {
         }
     }
 
-    /// Describes the values that are no numbers, if there are any.
-    pub fn describe_no_numbers(&self) -> Option<String> {
+    /// Describes the values that are no numbers, if there are any. `placement`: that of the job's ranks.
+    pub fn describe_no_numbers(&self, placement: &Placement) -> Option<String> {
         let first = |one: &NoNumbers| {
             let step = one.step.as_ref().map_or_else(String::new, |step| format!(" ({step})"));
             format!("{}{step}", date_time(one.first))
@@ -207,14 +208,21 @@ impl Metric {
         if self.no_numbers.len() <= DESCRIBED {
             let texts = self.no_numbers.iter().map(|(rank, one)| {
                 let the_first = if one.count == 1 { "" } else { "the first " };
-                format!("rank {rank} printed {}, {the_first}at {}", values(one.count), first(one))
+                let rank = placement.name(*rank);
+                format!("{rank} printed {}, {the_first}at {}", values(one.count), first(one))
             });
             return Some(texts.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty());
         }
         let (rank, earliest) = self.no_numbers.iter().min_by(|a, b| a.1.first.total_cmp(&b.1.first))?;
-        let ranks = idle_rank::fold(self.no_numbers.keys().copied());
+        let named: Vec<_> = self.no_numbers.keys().map(|rank| (*rank, placement.role(*rank))).collect();
+        let ranks = names(named.iter().map(|(rank, role)| (*rank, role.as_ref())));
         let count = self.no_numbers.values().map(|one| one.count).fold(0, u64::saturating_add);
-        Some(format!("{ranks} printed {}, the first was of rank {rank} at {}", values(count), first(earliest)))
+        Some(format!(
+            "{ranks} printed {}, the first was of {} at {}",
+            values(count),
+            placement.name(*rank),
+            first(earliest)
+        ))
     }
 
     /// Remembers a line if it is near.
@@ -299,18 +307,18 @@ mod tests {
         metric.take(AT + 9.0, 1, "step 3 loss nan");
         metric.take(AT, 1, "step 2 loss nan");
         assert_eq!(
-            metric.describe_no_numbers().unwrap(),
+            metric.describe_no_numbers(&Placement::default()).unwrap(),
             "rank 1 printed 2 values that are no numbers, the first at 2026-11-21 12:03:04 UTC (step 2)"
         );
         metric.take(AT, 0, "loss inf");
         assert!(
             metric
-                .describe_no_numbers()
+                .describe_no_numbers(&Placement::default())
                 .unwrap()
                 .starts_with("rank 0 printed 1 value that is no number, at 2026-11-21 12:03:04 UTC; rank 1")
         );
         (2..100).for_each(|rank| metric.take(AT + f64::from(rank), rank, "loss nan"));
-        let text = metric.describe_no_numbers().unwrap();
+        let text = metric.describe_no_numbers(&Placement::default()).unwrap();
         assert_eq!(
             text,
             "ranks 0-99 printed 101 values that are no numbers, the first was of rank 0 at 2026-11-21 12:03:04 UTC"

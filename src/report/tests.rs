@@ -20,7 +20,7 @@ fn job(ranks: u32, sample: u64, name: &str, files: &str) -> Job {
         name: name.into(),
         operator: "ana@laptop".into(),
         created: START,
-        placement: Placement { shares: vec![share("node1", 0), share("node2", ranks)] },
+        placement: Placement { shares: vec![share("node1", 0), share("node2", ranks)], ..Placement::default() },
         command: ["python", "train.py", "--name", "<b>&"].map(ProgramArgument::from).to_vec(),
         restarts: 1,
         variables: vec!["TOKEN".into()],

@@ -276,7 +276,7 @@ fn exclusively(selected: &[&ObservedNode], placement: Placement) -> Result<Place
 /// Returns the placement of a job that takes nothing from other jobs.
 fn unallocated(placement: Placement) -> Placement {
     let share = |share| Share { shared: true, unallocated: true, ..share };
-    Placement { shares: placement.shares.into_iter().map(share).collect() }
+    Placement { shares: placement.shares.into_iter().map(share).collect(), ..placement }
 }
 
 /// Places ranks on what other jobs leave of each node.

@@ -109,6 +109,7 @@ impl JobPlan {
                         ranks: queue.ranks,
                         ..Share::default()
                     }],
+                    ..Placement::default()
                 },
                 None => self.placement.clone(),
             },

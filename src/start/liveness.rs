@@ -169,7 +169,7 @@ mod tests {
 
     fn recorded(id: &str, launcher: Option<&str>) -> RecordedJob {
         let share = |node: &str| Share { node: node.into(), ranks: 1, ..Share::default() };
-        let placement = Placement { shares: launcher.map(share).into_iter().collect() };
+        let placement = Placement { shares: launcher.map(share).into_iter().collect(), ..Placement::default() };
         let record = Record { id: id.into(), name: "digits".into(), placement, ..Record::default() };
         RecordedJob { id: id.into(), record: serde_json::to_string(&record).unwrap() }
     }

@@ -40,6 +40,8 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now: f64, options: DrawOptions) 
     let widest = usize::from(area.width / NAME).max(4);
     let name =
         view.nodes.iter().map(|node| console::measure_text_width(&node.name)).max().unwrap_or(4).clamp(4, widest);
+    let labels = view.ranks.keys().map(|rank| view.label(*rank).chars().count());
+    let number = labels.max().unwrap_or_default().clamp(4, widest.max(10));
     let style = |style: Style| if options.has_colours { style } else { Style { fg: None, bg: None, ..style } };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let warning = style(Style::new().fg(Color::Yellow)).add_modifier(Modifier::BOLD);
@@ -49,7 +51,8 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now: f64, options: DrawOptions) 
     let heading = style(Style::new().fg(Color::Cyan)).add_modifier(Modifier::BOLD);
     lines.push(Line::styled(
         format!(
-            "  RANK {} GPU   USE      W     MEM   CPU   AGE  LAST LINE",
+            "  {} {} GPU   USE      W     MEM   CPU   AGE  LAST LINE",
+            pad_str("RANK", number, Alignment::Right, None),
             pad_str("NODE", name, Alignment::Left, None)
         ),
         heading,
@@ -57,7 +60,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now: f64, options: DrawOptions) 
     let first = options.first.min(view.ranks.len().saturating_sub(ranks));
     let shown: Vec<_> = view.ranks.iter().skip(first).take(ranks).collect();
     for (rank, one) in &shown {
-        let (text, is_marked) = rank_row(view, **rank, one, name, now);
+        let (text, is_marked) = rank_row(view, **rank, one, (number, name), now);
         let ended = style(Style::new().fg(Color::DarkGray));
         lines.push(Line::styled(
             text,
@@ -143,7 +146,7 @@ fn by_need(view: &View, now: f64) -> Vec<&WatchedNode> {
 }
 
 /// Returns the row of a rank, and whether it is marked: it makes no progress, or prints values that are no numbers.
-fn rank_row(view: &View, rank: u32, one: &WatchedRank, name: usize, now: f64) -> (String, bool) {
+fn rank_row(view: &View, rank: u32, one: &WatchedRank, (label, name): (usize, usize), now: f64) -> (String, bool) {
     let gpu = view.gpu(rank);
     let is_stalled = one.waits.is_some() || gpu.as_ref().is_some_and(|gpu| gpu.is_stalled);
     let is_marked = one.code.is_none() && (is_stalled || one.no_numbers > 0);
@@ -165,8 +168,9 @@ fn rank_row(view: &View, rank: u32, one: &WatchedRank, name: usize, now: f64) ->
         (None, None) => one.line.1.clone(),
     };
     let row = format!(
-        "{} {rank:>4} {} {:>3} {:>5} {:>6} {:>7} {:>5} {:>5}  {text}",
+        "{} {} {} {:>3} {:>5} {:>6} {:>7} {:>5} {:>5}  {text}",
         if is_marked { '!' } else { ' ' },
+        pad_str(&view.label(rank), label, Alignment::Right, Some("…")),
         pad_str(node, name, Alignment::Left, Some("…")),
         gpu.as_ref().map_or("–".to_owned(), |gpu| gpu.index.to_string()),
         number(usage.and_then(|usage| usage.use_percent), "%"),

@@ -9,6 +9,7 @@ use crate::job::stack::{StackReport, StackRequest, stacks};
 use crate::record::list::Job;
 use crate::text::wrap::wrap;
 use ratatui::Frame;
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -46,13 +47,19 @@ impl<'a> StackPage<'a> {
         StackPage { reading: Some(Box::pin(reading)), text, first: 0 }
     }
 
-    /// Makes the page of a job. `over`: set if it has ended.
-    pub fn of_job(list: &'a JobList<'a>, job: &'a Job, over: bool, events: &'a Events) -> StackPage<'a> {
+    /// Makes the page of a job. `only`: the ranks that are read, none for all; `over`: set if it has ended.
+    pub fn of_job(
+        list: &'a JobList<'a>,
+        job: &'a Job,
+        only: &'a BTreeSet<u32>,
+        over: bool,
+        events: &'a Events,
+    ) -> StackPage<'a> {
         StackPage::new(async move {
             if over {
                 return format!("the job has ended: hvdctl report {} shows where its ranks were\n", job.id);
             }
-            let request = StackRequest::default();
+            let request = StackRequest { ranks: only.clone(), ..StackRequest::default() };
             text_of(timeout(LIMIT, stacks(list, job, &request, events)).await.ok(), job.ranks)
         })
     }

@@ -1,6 +1,7 @@
 use super::draw::{DrawOptions, draw};
 use super::view::View;
 use crate::launch::placement::{Placement, Share};
+use crate::model::role::{Ends, RecordedRole};
 use crate::model::usage::Sampled;
 use crate::record::frames::Parser;
 use crate::record::list::{Job, StoredJobs, add, jobs};
@@ -26,7 +27,7 @@ fn job(nodes: &[&str], ranks: u32, sample: u64) -> Job {
         cluster: "lab".into(),
         name: "digits".into(),
         created: NOW - 600.0,
-        placement: Placement { shares: nodes.iter().enumerate().map(share).collect() },
+        placement: Placement { shares: nodes.iter().enumerate().map(share).collect(), ..Placement::default() },
         sample,
         ..Record::default()
     };
@@ -207,4 +208,26 @@ fn ranks_get_other_numbers_in_any_order() {
     // a rank that cannot be takes no row
     take(&mut view, "node1", "7 4000000000 o x");
     assert_eq!(view.ranks.len(), 2);
+}
+
+#[test]
+fn one_role_is_shown_alone_and_its_ranks_have_their_names() {
+    let mut job = job(&["node1", "node2"], 3, 5);
+    job.placement.roles =
+        vec![RecordedRole::example("trainer", Ends::Job), RecordedRole::example("generator", Ends::Job)];
+    job.placement.shares.iter_mut().for_each(|share| share.roles = vec![2, 1]);
+    let text =
+        "9 1 s \n9 2 s \n8 2 o serving\n8 1 o step 7\n7 2 m r 50 100 0 0\n7 1 m r 60 100 0 0\n7 1 m n 10 1 2 3 4 5";
+    let mut all = View::new(&job, NOW - 60.0, None);
+    take(&mut all, "node1", text);
+    let rows = |view: &View| screen(view, 80, 24, DrawOptions::default()).backend().to_string();
+    let shown = rows(&all);
+    assert!(shown.contains("\"          RANK NODE "), "{shown}");
+    assert!(shown.contains("   trainer 1 node1 ") && shown.contains(" generator 0 node1 "), "{shown}");
+    assert_eq!((all.ranks.len(), all.label(5)), (6, "generator 1".into()));
+
+    let mut one = View::new(&job, NOW - 60.0, None).of_ranks([2, 5].into());
+    let [Sampled::Rank(2, _), Sampled::Node(_)] = &take(&mut one, "node1", text)[..] else { panic!("{one:?}") };
+    let shown = rows(&one);
+    assert!(shown.contains("serving") && !shown.contains("step 7") && shown.contains("2 of 2 ranks run"), "{shown}");
 }

@@ -1,6 +1,7 @@
 //! The state of a running job, collected from the frames of its nodes.
 
-use crate::launch::placement::Share;
+use crate::launch::placement::Placement;
+use crate::model::role;
 use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::record::frames::{Frame, FrameKind};
 use crate::record::list::Job;
@@ -10,7 +11,7 @@ use crate::report::metric::names_no_number;
 use crate::report::stall::Stalls;
 use crate::text::visible::{one_line, visible};
 use regex::bytes::Regex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most bytes of a line that are shown, and characters.
 const LINE: usize = 4096;
@@ -34,7 +35,9 @@ pub struct View {
     pub end: Option<String>,
     /// Only lines in which this is found are shown.
     grep: Option<Regex>,
-    shares: Vec<Share>,
+    /// Only these ranks are shown; none: all.
+    only: BTreeSet<u32>,
+    placement: Placement,
     /// The number of ranks that it can have.
     most: u32,
 }
@@ -128,8 +131,27 @@ impl View {
             attempt: job.attempts.len() + 1,
             sample: job.record.as_ref().map_or(0, |record| record.sample),
         };
-        let shares = job.placement.shares.clone();
-        View { most: job.most_ranks(), head, ranks, nodes: nodes.collect(), message: None, end: None, grep, shares }
+        View {
+            most: job.most_ranks(),
+            head,
+            ranks,
+            nodes: nodes.collect(),
+            message: None,
+            end: None,
+            grep,
+            only: BTreeSet::new(),
+            placement: job.placement.clone(),
+        }
+    }
+
+    /// Shows only these ranks; all if there are none.
+    #[must_use]
+    pub fn of_ranks(mut self, only: BTreeSet<u32>) -> View {
+        self.only = only;
+        if !self.only.is_empty() {
+            self.ranks.retain(|rank, _| self.only.contains(rank));
+        }
+        self
     }
 
     /// Notes that a node cannot be followed.
@@ -148,6 +170,14 @@ impl View {
         }
         let heard = &mut self.nodes[index].heard;
         *heard = Some(heard.map_or(time, |heard| heard.max(time)));
+        let is_of_node = match &frame.kind {
+            FrameKind::Restart(_) => true,
+            FrameKind::Sample(sample) => !matches!(sample, Sample::Rank(_)),
+            _ => false,
+        };
+        if !is_of_node && !self.shows(rank) {
+            return None;
+        }
         match &frame.kind {
             FrameKind::Started => {
                 let known = self.rank(rank, index);
@@ -175,7 +205,7 @@ impl View {
             FrameKind::Waits { does, .. } => self.rank(rank, index).waits = Some(one_line(does, SHOWN)),
             FrameKind::Resumed(_) => self.rank(rank, index).waits = None,
             FrameKind::Restart(text) => {
-                if let Restart::Failed { attempt, .. } = restart::read(text) {
+                if let Restart::Failed { attempt, .. } = restart::read(text, &self.placement) {
                     self.head.attempt = self.head.attempt.max(attempt as usize);
                 }
             }
@@ -190,7 +220,8 @@ impl View {
             }
             FrameKind::Sample(sample) => {
                 let what = self.sample(index, rank, time, sample)?;
-                return Some(UsageReport { time: frame.time, node: node.to_owned(), what });
+                let role = what.rank().and_then(|rank| self.placement.role(rank));
+                return Some(UsageReport { time: frame.time, node: node.to_owned(), role, what });
             }
             _ => {}
         }
@@ -203,6 +234,16 @@ impl View {
             self.nodes.push(WatchedNode { name: name.to_owned(), ..WatchedNode::default() });
             self.nodes.len() - 1
         })
+    }
+
+    /// Returns whether a rank is shown.
+    fn shows(&self, rank: u32) -> bool {
+        self.only.is_empty() || self.only.contains(&rank)
+    }
+
+    /// Formats a rank for the table: `3`, in a job with roles `trainer 0`.
+    pub fn label(&self, rank: u32) -> String {
+        role::label(rank, self.placement.role(rank).as_ref())
     }
 
     /// Returns whether a rank has been started on another node: this one was lost, and may not have noticed.
@@ -256,7 +297,7 @@ impl View {
     /// Returns the GPUs of a node that are the job's, each with the rank that uses it.
     fn gpus(&self, index: usize) -> impl Iterator<Item = (Option<u32>, RankGpu<'_>)> {
         let node = &self.nodes[index];
-        let share = self.shares.iter().find(|share| share.node == node.name);
+        let share = self.placement.shares.iter().find(|share| share.node == node.name);
         let own = node.gpus.iter().filter(move |(_, gpu)| is_of_job(share, &gpu.description.uuid));
         own.enumerate().map(move |(position, (index, WatchedGpu { description, usage, stalls }))| {
             let rank = rank_of_gpu(share, &node.places, &description.uuid, position);
@@ -276,7 +317,7 @@ impl View {
         // samples become rarer with the job's age (samples.py)
         let usual = (self.head.sample as f64).max((now - self.head.began) / 10_000.0);
         // samples are the ranks'
-        let only_launches = self.shares.iter().any(|share| share.node == node.name && share.ranks == 0);
+        let only_launches = self.placement.shares.iter().any(|share| share.node == node.name && share.ranks == 0);
         let is_silent =
             self.head.sample > 0 && self.end.is_none() && !only_launches && silent > SILENT.max(3.0 * usual);
         node.failure.clone().or_else(|| is_silent.then(|| format!("silent for {silent:.0} s")))

@@ -21,6 +21,7 @@ use crate::record::list::Job;
 use ratatui::Frame;
 use regex::bytes::Regex;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -42,6 +43,8 @@ pub struct WatchedJob<'a> {
     pub list: &'a JobList<'a>,
     /// The job.
     pub job: &'a Job,
+    /// Only these ranks are shown; none: all.
+    pub only: BTreeSet<u32>,
     /// Only lines in which this is found are shown.
     pub grep: Option<Regex>,
 }
@@ -70,7 +73,7 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
     let WatchedJob { list, job, .. } = watched;
     let nodes = answering(list, job)?;
     nodes.check_logs()?;
-    let (mut view, followed) = begin(list, job, &nodes, watched.grep.clone()).await;
+    let (mut view, followed) = begin(&watched, &nodes).await;
     let (logs, offsets) = followed.into_iter().unzip();
     // what they say goes on the screen
     let (own_events, messages) = Events::channel();
@@ -103,7 +106,7 @@ pub async fn watch(watched: WatchedJob<'_>, display: Display, events: &Events) -
         tokio::select! {
             key = typed(screen.as_mut()) => {
                 let height = screen.as_ref().map_or(2, Screen::height);
-                let open = || StackPage::of_job(list, job, state.is_some(), &own_events);
+                let open = || StackPage::of_job(list, job, &watched.only, state.is_some(), &own_events);
                 if leaves(&mut page, &mut first, key, height, open) {
                     return Ok(state);
                 }
@@ -204,8 +207,10 @@ async fn end_of(watched: &WatchedJob<'_>, events: &Events) -> Result<(JobState, 
 }
 
 /// Reads what there is of a job. Returns it, and what is followed.
-async fn begin(list: &JobList<'_>, job: &Job, nodes: &JobNodes<'_>, grep: Option<Regex>) -> (View, Vec<Followed>) {
-    let view = RefCell::new(View::new(job, now() - (list.now - job.started), grep));
+async fn begin(watched: &WatchedJob<'_>, nodes: &JobNodes<'_>) -> (View, Vec<Followed>) {
+    let WatchedJob { list, job, .. } = *watched;
+    let began = now() - (list.now - job.started);
+    let view = RefCell::new(View::new(job, began, watched.grep.clone()).of_ranks(watched.only.clone()));
     for share in job.placement.shares.iter().filter(|share| nodes.members().all(|one| one.node.name != share.node)) {
         let error = list.failed.iter().find(|error| error.node == share.node);
         view.borrow_mut().miss(&share.node, error.map_or("it was not queried", |error| error.message.as_str()));

@@ -187,7 +187,7 @@ impl Spec {
             first += ranks;
             share
         });
-        Placement { shares: shares.collect() }
+        Placement { shares: shares.collect(), ..Placement::default() }
     }
 }
 
@@ -507,7 +507,7 @@ impl Job<'_> {
 
 fn restarts(frames: &[Frame]) -> Vec<String> {
     let text = |frame: &Frame| match &frame.kind {
-        FrameKind::Restart(event) => Some(restart::read(event).to_string()),
+        FrameKind::Restart(event) => Some(restart::read(event, &Placement::default()).to_string()),
         _ => None,
     };
     frames.iter().filter_map(text).collect()

@@ -144,8 +144,13 @@ fn entry(
 fn idle_ranks(node: &str, facts: &Facts) -> Vec<IdleRank> {
     let parsed = facts.jobs.idle.iter().filter_map(|text| text.split_once(' '));
     let is_running = |job: &str| facts.jobs.ranks.iter().any(|rank| rank.job == job && !rank.killed);
-    let mut idle: Vec<IdleRank> =
-        parsed.filter(|(job, _)| is_running(job)).filter_map(|(_, text)| IdleRank::parse(node, text)).collect();
+    let records: Vec<Record> = open_records(&facts.jobs.recorded).collect();
+    let of_job = |(job, text): (&str, &str)| {
+        let record = records.iter().find(|record| record.id == job);
+        let idle = IdleRank::parse(node, text)?;
+        Some(IdleRank { role: record.and_then(|record| record.role_of(idle.rank)), ..idle })
+    };
+    let mut idle: Vec<IdleRank> = parsed.filter(|(job, _)| is_running(job)).filter_map(of_job).collect();
     idle.sort_by_key(|idle| idle.rank);
     idle
 }

@@ -13,6 +13,7 @@ use crate::inventory::{Controller, LauncherName};
 use crate::launch::NodeCommand;
 use crate::launch::placement::{Placement, Share};
 use crate::model::fault::Fault;
+use crate::model::role::RankOfRole;
 use crate::model::stack;
 use crate::model::usage::{GpuUsage, NodeUsage, RankUsage, Sampled, UsageReport};
 use crate::record::list::Job;
@@ -38,12 +39,26 @@ pub(super) fn jobs_made(all: &mut Made) {
     all.push(("train-node/fetched", line(Event::Done { node: "node1".into(), what: fetched_two })));
     all.push(("train-node", line(Event::Done { node: "node1".into(), what: uploaded })));
     all.push(("train-node/failed", line(Event::failed(full("node2")))));
-    let output =
-        Event::Output { rank: 1, node: "node2".into(), stream: Stream::Stdout, line: b"epoch 1: loss 0.25".to_vec() };
+    let output = Event::Output {
+        rank: 1,
+        role: None,
+        node: "node2".into(),
+        stream: Stream::Stdout,
+        line: b"epoch 1: loss 0.25".to_vec(),
+    };
     all.push(("train-output", line(output)));
+    let of_role = |rank| Some(RankOfRole { role: "generator".into(), rank });
+    let output = Event::Output {
+        rank: 2,
+        role: of_role(0),
+        node: "node2".into(),
+        stream: Stream::Stdout,
+        line: b"ready".to_vec(),
+    };
+    all.push(("train-output/role", line(output)));
     let restart = |time, restart| line(Event::Restart { time, restart });
     let how = FailureKind::Exited { code: 137, signal: Some(9), oom: false };
-    let root_cause = Some(RootCause { rank: 3, node: "node2".into(), how });
+    let root_cause = Some(RootCause { rank: 3, role: None, node: "node2".into(), how });
     let failed = |root_cause, fault: Option<&str>, launcher| Restart::Failed {
         root_cause,
         fault: fault.map(|fault| Fault::Text(fault.to_owned())),
@@ -68,13 +83,18 @@ pub(super) fn jobs_made(all: &mut Made) {
     all.push(("train-restart/lost", restart(None, Restart::Lost { launcher: 137 })));
     all.push(("train-restart/without", restart(None, Restart::Without { gone: names(&["node2"]), ranks: 2 })));
     all.push(("train-restart/requeued", restart(None, Restart::Requeued { nodes: names(&["node3", "node4"]) })));
+    let how = FailureKind::Exited { code: 137, signal: Some(9), oom: false };
+    let cause = RootCause { rank: 2, role: of_role(0), node: "node2".into(), how };
+    let failed = Restart::Role { failed: "generator".into(), root_cause: Some(cause), again: 1, of: 3 };
+    all.push(("train-restart/role", restart(None, failed)));
+    all.push(("train-restart/ready", restart(None, Restart::Ready { ready: "generator".into(), seconds: 4.0 })));
     all.push(("train-restart/other", restart(None, Restart::Other { logged: "of another version".into() })));
     let (job, time) = (Some("20261121-120304-k7qd".to_owned()), 1_795_264_400.0);
     all.push(("train-idle", line(Event::Idle { ranks: vec![idle_rank()], job, time })));
     let groups = stack::groups([rank_stack(0), rank_stack(1)]);
     all.push(("train-stacks", line(Event::Stacks { groups, job: Some(id.to_owned()) })));
     all.push(("train-resumed", line(Event::Resumed { ranks: vec![idle_rank()], seconds: 1865 })));
-    let usage = |what| Event::Usage(UsageReport { time: 1_795_262_584.0, node: "node1".into(), what });
+    let usage = |what| Event::Usage(UsageReport { time: 1_795_262_584.0, role: None, node: "node1".into(), what });
     let of_rank = RankUsage { processor_percent: 104.0, memory_mib: 2048.0, read_kib_s: 0.0, written_kib_s: 12.0 };
     all.push(("train-rank-usage", line(usage(Sampled::Rank(0, of_rank)))));
     all.push(("train-node-usage", line(usage(Sampled::Node(NodeUsage::default())))));
@@ -88,10 +108,11 @@ pub(super) fn jobs_made(all: &mut Made) {
     let ran = |state, code, first_failure: Option<RankExit>| JobOutcome {
         id: id.into(),
         state,
-        placement: Placement { shares: vec![share("node1", 0), share("node2", 2)] },
+        placement: Placement { shares: vec![share("node1", 0), share("node2", 2)], ..Placement::default() },
         code,
         root_cause: first_failure.as_ref().map(|first| RootCause {
             rank: first.rank,
+            role: None,
             node: first.node.clone(),
             how: FailureKind::Exited { code: first.code, signal: first.signal, oom: first.oom },
         }),
@@ -127,7 +148,7 @@ pub(super) fn jobs_made(all: &mut Made) {
         Outcome::failure(&Error::Unreachable(vec![refused("node2")]), ExitCode::Program, cli::OutputForm::Lines)
             .document,
     ));
-    let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)] };
+    let placement = Placement { shares: vec![share("node1", 0), share("node2", 2)], ..Placement::default() };
     let launcher = [NodeCommand {
         node: "node1".into(),
         argv: names(&["horovodrun", "--gloo"]),
@@ -159,6 +180,7 @@ pub(super) fn jobs_made(all: &mut Made) {
         state: Some(JobState::Running),
         ranks: 4,
         placement,
+        roles: Vec::new(),
         launcher: Some(LauncherName::Horovodrun),
         controller: Some(Controller::Gloo),
         command: ["python", "train.py"].map(ProgramArgument::from).into(),
@@ -216,7 +238,7 @@ pub(super) fn jobs_made(all: &mut Made) {
         id: "20261121-110000-0f3b".into(),
         name: "digits".into(),
         state: Some(JobState::Lost),
-        placement: Placement { shares: vec![part("node1", 0), part("node2", 2)] },
+        placement: Placement { shares: vec![part("node1", 0), part("node2", 2)], ..Placement::default() },
         restarts: 0,
         min_ranks: None,
         membership: None,
@@ -229,6 +251,7 @@ pub(super) fn jobs_made(all: &mut Made) {
         first_failure: Some(first),
         root_cause: Some(RootCause {
             rank: 1,
+            role: None,
             node: "node1".into(),
             how: FailureKind::Hung { seconds: 1800, tensors: Some("allreduce.loss".into()), idle: None },
         }),
@@ -251,6 +274,7 @@ pub(super) fn jobs_made(all: &mut Made) {
         first_failure: Some(by_itself),
         root_cause: Some(RootCause {
             rank: 3,
+            role: None,
             node: "node2".into(),
             how: FailureKind::Exited { code: 7, signal: None, oom: false },
         }),

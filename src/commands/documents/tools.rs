@@ -32,9 +32,9 @@ pub(super) fn rank_stack(rank: u32) -> RankStack {
         dump: (rank == 1).then(|| "/workspace/nccl_trace_20261121-120304-k7qd_rank_1".to_owned()),
     };
     let failure = (rank == 0).then(|| "its supervisor did not answer within 6 s".to_owned());
-    let waits_for = vec![AwaitedRank { rank: 1, tensors: "grad".into() }];
+    let waits_for = vec![AwaitedRank { rank: 1, role: None, tensors: "grad".into() }];
     let (node, processes) = ("node1".into(), vec![process]);
-    RankStack { rank, node, quiet: 14, ending: false, waits_for, processes, left_out: 1, failure }
+    RankStack { rank, role: None, node, quiet: 14, ending: false, waits_for, processes, left_out: 1, failure }
 }
 
 /// One file, and nothing went wrong.
@@ -89,6 +89,7 @@ pub(super) fn tools_made(all: &mut Made) {
     let no_numbers = vec![report::RankNoNumbers {
         metric: "loss".to_owned(),
         rank: 1,
+        role: None,
         count: 3,
         first,
         step: Some("step 2".to_owned()),

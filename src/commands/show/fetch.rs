@@ -2,6 +2,7 @@
 
 use crate::cli;
 use crate::cluster::target::Target;
+use crate::commands::shared::roles::wanted_nodes;
 use crate::commands::{Context, Outcome};
 use crate::diagnosis::lost::outside_warning;
 use crate::document::NodeEntry;
@@ -53,14 +54,22 @@ pub async fn run(options: &cli::Fetch, context: &Context) -> Result<Outcome, Err
     let jobs = manage::list(target, fleet, events).await?;
     if options.from_container {
         let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
+        let nodes = wanted_nodes(job, options.role.as_deref())?;
         let directory = options.output.clone().unwrap_or_else(|| from_container::default_directory(job));
-        return Ok(outcome(&from_container::fetch(&jobs, job, &directory, options.force, events).await?));
+        let fetched = from_container::fetch(&jobs, job, nodes.as_ref(), &directory, options.force, events).await?;
+        return Ok(outcome(&fetched));
     }
     let job = jobs.find_readable(options.job.as_deref(), Newest::Project)?;
+    let nodes = wanted_nodes(job, options.role.as_deref())?;
     outside_warning(&job.id, &job.outside).into_iter().for_each(|warning| events.note(warning));
     let directory = options.output.clone().unwrap_or_else(|| default_directory(job));
     let inventory_files = target.inventory.own_files();
-    let wanted = FetchOptions { force: options.force, only_new: false, inventory_files: &inventory_files };
+    let wanted = FetchOptions {
+        force: options.force,
+        nodes: nodes.as_ref(),
+        inventory_files: &inventory_files,
+        ..FetchOptions::default()
+    };
     Ok(outcome(&fetch(&jobs, job, &directory, wanted, events).await?))
 }
 

@@ -3,6 +3,7 @@
 use crate::cli::{Attach, Logs};
 use crate::cluster::operator::now;
 use crate::commands::shared::recording::record_job;
+use crate::commands::shared::roles::wanted_ranks;
 use crate::commands::show::job_end;
 use crate::commands::{Context, Outcome};
 use crate::diagnosis::program::{FailedProgram, KnownProject};
@@ -91,14 +92,8 @@ pub async fn logs(options: &Logs, context: &Context) -> Result<Outcome, Error> {
             return Ok(ended());
         }
     }
-    if let Some(rank) = options.rank.iter().find(|rank| **rank >= job.ranks) {
-        return Err(Error::usage(
-            format!("job {} has no rank {rank}", job.id),
-            format!("its ranks are 0 to {}", job.ranks.saturating_sub(1)),
-        ));
-    }
     let wanted = LogRequest {
-        ranks: options.rank.clone(),
+        ranks: wanted_ranks(job, options.role.as_deref(), &options.rank)?,
         since: options.since,
         grep: options.grep.clone(),
         tail: options.tail,

@@ -2,10 +2,13 @@
 
 use crate::cli;
 use crate::commands::shared::output_file;
+use crate::commands::shared::roles::wanted_ranks;
 use crate::commands::{Context, Outcome};
 use crate::error::{Error, Verdict};
 use crate::event::{Events, Message};
 use crate::job::{history, manage};
+use crate::launch::placement::Placement;
+use crate::model::role::RankOfRole;
 use crate::record::find::Newest;
 use crate::report::metric::{Metric, NoNumbers};
 use crate::text::quote;
@@ -38,6 +41,9 @@ pub struct RankNoNumbers {
     pub metric: String,
     /// The rank.
     pub rank: u32,
+    /// Its role, in a job with roles.
+    #[serde(flatten)]
+    pub role: Option<RankOfRole>,
     /// The number of these values.
     pub count: u64,
     /// The time of the first one; RFC 3339 in UTC.
@@ -47,13 +53,14 @@ pub struct RankNoNumbers {
 }
 
 /// Warns of the values of a metric that are no numbers, and returns them.
-fn no_numbers(metric: &Metric, events: &Events) -> Vec<RankNoNumbers> {
-    if let Some(text) = metric.describe_no_numbers() {
+fn no_numbers(metric: &Metric, placement: &Placement, events: &Events) -> Vec<RankNoNumbers> {
+    if let Some(text) = metric.describe_no_numbers(placement) {
         events.warn(format!("{}: {text}", metric.name()));
     }
     let of_rank = |(rank, one): (&u32, &NoNumbers)| RankNoNumbers {
         metric: metric.name().to_owned(),
         rank: *rank,
+        role: placement.role(*rank),
         count: one.count,
         first: stamp(one.first),
         step: one.step.clone(),
@@ -66,15 +73,16 @@ pub async fn run(options: &cli::Report, context: &Context) -> Result<Outcome, Er
     let Context { target, fleet, events, session, .. } = context;
     let jobs = session.cancellation.run(manage::list(target, fleet, events)).await?;
     let job = jobs.find_readable(options.job.as_deref(), Newest::Program)?;
+    let only = wanted_ranks(job, options.role.as_deref(), &[])?;
     let file = options.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.html", job.id)));
     // before minutes are spent on it
     output_file::check("-o", &file, options.force)?;
-    let collecting = history::report(&jobs, job, options.metric.clone(), events);
+    let collecting = history::report(&jobs, job, only, options.metric.clone(), events);
     let mut report = session.cancellation.run(collecting).await?;
     report.add_last_lines(history::last_lines(&jobs, job).await);
     let missing = report.missing();
     missing.iter().for_each(|line| events.warn(Message::from(line.as_str())));
-    let no_numbers = report.metrics().iter().flat_map(|metric| no_numbers(metric, events)).collect();
+    let no_numbers = report.metrics().iter().flat_map(|metric| no_numbers(metric, &job.placement, events)).collect();
     let page = report.html();
     output_file::write(&file, &page, options.force)?;
     let (job, file) = (job.id.clone(), file.display().to_string());

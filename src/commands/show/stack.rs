@@ -1,6 +1,7 @@
 //! `hvdctl stack`.
 
 use crate::cli;
+use crate::commands::shared::roles::wanted_ranks;
 use crate::commands::{Context, Outcome};
 use crate::document::{NoDetails, NodeEntry, entries};
 use crate::error::{Error, Verdict};
@@ -39,14 +40,8 @@ pub async fn run(options: &cli::Stack, context: &Context) -> Result<Outcome, Err
     let Context { target, fleet, events, session, .. } = context;
     let list = session.cancellation.run(manage::list(target, fleet, events)).await?;
     let job = list.find_running(options.job.as_deref())?;
-    if let Some(rank) = options.rank.iter().find(|rank| **rank >= job.ranks) {
-        return Err(Error::usage(
-            format!("job {} has no rank {rank}", job.id),
-            format!("its ranks are 0 to {}", job.ranks.saturating_sub(1)),
-        ));
-    }
     let request = StackRequest {
-        ranks: options.rank.iter().copied().collect(),
+        ranks: wanted_ranks(job, options.role.as_deref(), &options.rank)?,
         locals: options.locals,
         native: options.native,
         py_spy: options.py_spy.clone(),

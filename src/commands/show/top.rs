@@ -1,6 +1,7 @@
 //! `hvdctl top`.
 
 use crate::cli::Top;
+use crate::commands::shared::roles::wanted_ranks;
 use crate::commands::{Context, Outcome};
 use crate::document::End;
 use crate::error::{Error, Verdict};
@@ -31,12 +32,13 @@ pub async fn run(options: &Top, context: &Context) -> Result<Outcome, Error> {
     }
     let list = session.cancellation.run(manage::list(target, fleet, events)).await?;
     let job = list.find_running(options.job.as_deref())?;
+    let only = wanted_ranks(job, options.role.as_deref(), &[])?;
     let suspended = if *json { None } else { Some(events.suspend().await) };
     let display = match json {
         true => Display::Events,
         false => Display::Screen { screen: Screen::open()?, has_colours: console::colors_enabled() },
     };
-    let watched = WatchedJob { target, fleet, list: &list, job, grep: options.grep.clone() };
+    let watched = WatchedJob { target, fleet, list: &list, job, only, grep: options.grep.clone() };
     let state = session.cancellation.run(watch(watched, display, events)).await?;
     drop(suspended);
     Ok(ended(state))

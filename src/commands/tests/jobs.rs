@@ -3,6 +3,7 @@
 mod logs;
 mod outside;
 mod programs;
+mod roles;
 
 use super::signals::signalled;
 use super::*;

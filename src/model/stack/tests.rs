@@ -32,7 +32,7 @@ fn rank(rank: u32, quiet: u64, does: &str, frames: Vec<StackFrame>) -> RankStack
     };
     let node = format!("node{}", rank / 2 + 1);
     let (waits_for, processes) = (Vec::new(), vec![process]);
-    RankStack { rank, node, quiet, ending: false, waits_for, processes, left_out: 0, failure: None }
+    RankStack { rank, role: None, node, quiet, ending: false, waits_for, processes, left_out: 0, failure: None }
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn programs_that_are_not_python_are_named_by_their_own_code_or_what_they_wait_in
 #[test]
 fn what_horovod_says_names_the_rank_that_others_wait_for() {
     let mut waits = rank(0, 60, "waiting in futex for a lock or another thread", waiting());
-    waits.waits_for = vec![AwaitedRank { rank: 2, tensors: "grad_a, grad_b".into() }];
+    waits.waits_for = vec![AwaitedRank { rank: 2, role: None, tensors: "grad_a, grad_b".into() }];
     let slow = rank(2, 64, "sleeping in clock_nanosleep", loading());
     let text = "rank 0 on node1 waits in all_reduce (train.py:44) for rank 2 (Horovod: grad_a, grad_b)";
     assert_eq!(sentence(&groups([waits.clone()]), None).unwrap(), text);
@@ -213,4 +213,38 @@ fn what_a_node_sends_is_read() {
     for text in ["", "{", "[]", r#"{"rank": -1}"#, &"[".repeat(200_000)] {
         assert_eq!(RankStack::read("node2", text), None, "{text:.20}");
     }
+}
+
+/// The rank, as one of a role.
+fn of_role(role: &str, number: u32, rank: RankStack) -> RankStack {
+    RankStack { role: Some(RankOfRole { role: role.into(), rank: number }), ..rank }
+}
+
+#[test]
+fn a_role_that_serves_is_not_what_the_others_wait_for() {
+    let waits = |number| rank(number, 14, "polling", waiting());
+    let load = rank(2, 14, "sleeping in clock_nanosleep", loading());
+    let serve = |number| rank(number, 14, "sleeping in epoll_wait", vec![frame("serve", "/w/serve.py", 7)]);
+    let mut found = groups([
+        of_role("trainer", 0, waits(0)),
+        of_role("trainer", 1, waits(1)),
+        of_role("trainer", 2, load),
+        of_role("generator", 0, serve(3)),
+    ]);
+    let names: Vec<String> = found.iter().map(StackGroup::name).collect();
+    assert!(
+        names[0].starts_with("rank 2 of trainer on ") && names[2].starts_with("rank 0 of generator on "),
+        "{names:?}"
+    );
+    let text = sentence(&found, Some(4)).unwrap();
+    let generator = text.split("; ").last().unwrap();
+    assert!(text.starts_with("2 ranks of trainer wait in all_reduce (train.py:44); rank 2 of trainer on "), "{text}");
+    assert!(generator.starts_with("rank 0 of generator on ") && generator.contains("is in serve"), "{text}");
+    found.retain(|group| group.ranks.len() == 2);
+    found[0].ranks[0].waits_for = vec![AwaitedRank {
+        rank: 2,
+        role: Some(RankOfRole { role: "trainer".into(), rank: 2 }),
+        tensors: "grad".into(),
+    }];
+    assert!(found[0].describe().contains("for rank 2 of trainer (Horovod: grad)"), "{}", found[0].describe());
 }

@@ -13,7 +13,7 @@ fn record(id: &str, created: f64) -> Record {
         project: Some("digits".into()),
         operator: "ana@desk".into(),
         created,
-        placement: Placement { shares: vec![share("a", 0), share("b", 1)] },
+        placement: Placement { shares: vec![share("a", 0), share("b", 1)], ..Placement::default() },
         command: vec!["python".into(), "a:b.py".into()],
         cwd: "/workspace".into(),
         ..Record::default()
@@ -132,7 +132,7 @@ fn a_running_job_has_its_ranks_without_progress() {
     let waits = format!("{text}./j1/idle.1:1000 waiting in read for data from /a:b\n./j1/idle.0:\n./j1/idle.x:1 a\n");
     let idle = |launchers: &[&str]| listed("lab", &[("a", &none), ("b", &waits)], launchers, 5000.0)[0].idle.clone();
     let does = "waiting in read for data from /a:b".to_owned();
-    assert_eq!(idle(&["j1"]), [IdleRank { rank: 1, node: "b".into(), since: 1000.0, does }]);
+    assert_eq!(idle(&["j1"]), [IdleRank { rank: 1, role: None, node: "b".into(), since: 1000.0, does }]);
     assert_eq!(idle(&[]), [], "it is over");
     // where it is, by its stack
     let stack =

@@ -110,7 +110,8 @@ fn what_was_done_stays_above_what_the_ranks_write() {
     let done = ["✔ node[001-002] project unchanged", "✔ node003 uploaded 1 file, 1.0 KiB"];
     assert_eq!(terminal.lines(), done);
     // between the ranks' lines nothing moves, and when they are silent the time does
-    let output = || Event::Output { rank: 0, node: "node001".into(), stream: Stream::Stdout, line: b"x".to_vec() };
+    let output =
+        || Event::Output { rank: 0, role: None, node: "node001".into(), stream: Stream::Stdout, line: b"x".to_vec() };
     rows.show(output());
     for (seconds, running) in [(1, None), (0, None), (1, Some("2s")), (60, Some("1m02s"))] {
         rows.pass(seconds);

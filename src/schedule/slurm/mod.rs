@@ -263,7 +263,10 @@ fn record(
     Record {
         id: id.to_owned(),
         created: now(),
-        placement: Placement { shares: vec![Share { node: login.to_owned(), ranks, ..Share::default() }] },
+        placement: Placement {
+            shares: vec![Share { node: login.to_owned(), ranks, ..Share::default() }],
+            ..Placement::default()
+        },
         // GPUs and cores are those that Slurm gives
         bind: Some(options.bind.unwrap_or(Bind::None)),
         cwd: directory_of_ranks(cluster, program, id, workspace),

@@ -90,7 +90,13 @@ mod tests {
             nvidia_smi: None,
             slots: 8,
             jobs: vec!["20261121-120304-k7qd".into()],
-            idle: vec![IdleRank { rank: 3, node: "node1".into(), since: 1_795_000_000.0, does: "waiting".into() }],
+            idle: vec![IdleRank {
+                rank: 3,
+                role: None,
+                node: "node1".into(),
+                since: 1_795_000_000.0,
+                does: "waiting".into(),
+            }],
             drained: None,
             findings: Vec::new(),
         }

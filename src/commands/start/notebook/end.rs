@@ -92,7 +92,7 @@ impl EndedNotebook<'_> {
 async fn fetch_written(id: &str, of_job: &Target, root: &Path, context: &Context) -> Option<Document<FetchDocument>> {
     let Context { fleet, events, .. } = context;
     let inventory_files = of_job.inventory.own_files();
-    let written = FetchOptions { only_new: true, force: false, inventory_files: &inventory_files };
+    let written = FetchOptions { only_new: true, inventory_files: &inventory_files, ..FetchOptions::default() };
     let mut fetched = after(of_job, fleet, id, root, written, events).await;
     if let Err(Error::Check { .. }) = &fetched {
         let elsewhere = elsewhere(id, root);
