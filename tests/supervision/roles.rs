@@ -287,7 +287,7 @@ fn a_role_without_a_condition_is_ready_when_its_ranks_have_started() {
     let generator = generator("until [ -e /run/cluster/shared/go ]; do sleep 0.05; done; echo went");
     let trainer = RoleSpec { needs: vec![1], ..trainer("touch /run/cluster/shared/go; sleep 600") };
     let job = cluster.start(&Spec::roles(vec![trainer, generator]));
-    [2, 3].map(|rank| job.until(rank, "went"));
+    [2, 3].into_iter().for_each(|rank| job.until(rank, "went"));
     job.signal(Signal::TERM);
     let end = job.end();
     assert!(end.ending.stopped, "{:?}{}", end.ending, end.all);
@@ -299,7 +299,7 @@ fn a_failure_of_the_first_role_ends_all() {
     let cluster = Cluster::new();
     let script = format!("echo ready; {GO}; [ $RANK = 0 ] || exit 3; sleep 600");
     let job = cluster.start(&Spec::roles(vec![trainer(&script), generator(SERVES)]));
-    [0, 1, 2, 3].map(|rank| job.until(rank, "ready"));
+    (0..4).for_each(|rank| job.until(rank, "ready"));
     fs::write(cluster.shared("go"), "").unwrap();
     let end = job.end();
     assert_eq!((end.ending.launcher, &end.ending.served[..]), (Some(3), &[][..]), "{}", end.all);
