@@ -69,7 +69,9 @@ fn an_unkillable_process_is_reported_with_its_wait_channel_and_arguments() {
     let jobs = tempfile::tempdir().unwrap();
     let directory = jobs.path().join("run-1");
     fs::create_dir(&directory).unwrap();
-    ["env.json", "env.0.json", "env.12.json"].map(|name| fs::write(directory.join(name), "{}").unwrap());
+    for name in ["env.json", "env.0.json", "env.12.json"] {
+        fs::write(directory.join(name), "{}").unwrap();
+    }
     // the first process of a PID namespace takes no SIGKILL from inside of it (pid_namespaces(7)), and this one is of
     // the job
     let outside = "env -u HVDCTL_JOB -u HVDCTL_PROGRAM sh -c \"$1\"; true";
