@@ -391,7 +391,8 @@ mod tests {
                 format!("{first}; ranks 1-2 of trainer were still running"),
             ),
             (
-                vec![waited(CLOSED), gone, waited_too(CLOSED), asked, asked],
+                // recorded a moment later: within one role that would be the cause
+                vec![waited(CLOSED), (137, 10.4, false, "", None), waited_too(CLOSED), asked, asked],
                 "rank 0 of trainer on node1 ended with exit code 1".into(),
             ),
             (

@@ -88,7 +88,8 @@ mod tests {
             asked: false,
             oom: false,
         };
-        let monitor = Monitor { exits: vec![exit(0, 5.0), exit(1, 5.5)], ..Monitor::default() };
+        let mut monitor = Monitor::default();
+        monitor.exits = vec![exit(0, 5.0), exit(1, 5.5)];
         let exits = vec![exit(0, 65.0), exit(1, 65.5)];
         let result = JobResult { launcher: Some(0), ranks: 2, exits, served: vec![1], ..JobResult::default() };
         let observed = with_observed(result, &monitor, 2);

@@ -222,7 +222,7 @@ fn one_role_is_shown_alone_and_its_ranks_have_their_names() {
     take(&mut all, "node1", text);
     let rows = |view: &View| screen(view, 80, 24, DrawOptions::default()).backend().to_string();
     let shown = rows(&all);
-    assert!(shown.contains("\"          RANK NODE "), "{shown}");
+    assert!(shown.contains("\"         RANK NODE "), "{shown}");
     assert!(shown.contains("   trainer 1 node1 ") && shown.contains(" generator 0 node1 "), "{shown}");
     assert_eq!((all.ranks.len(), all.label(5)), (6, "generator 1".into()));
 
