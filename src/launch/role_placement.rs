@@ -284,7 +284,7 @@ fn each(gpus: u32) -> String {
 
 /// Divides the GPUs of a node among the ranks of its roles, role by role. `counts`: the ranks of each role there and the
 /// GPUs of each of these.
-pub fn divide<'a>(gpus: &'a [String], counts: impl IntoIterator<Item = (u32, u32)>) -> Vec<&'a [String]> {
+pub fn divide(gpus: &[String], counts: impl IntoIterator<Item = (u32, u32)>) -> Vec<&[String]> {
     let mut left = gpus;
     let part = |(ranks, each): (u32, u32)| {
         let (part, rest) = left.split_at((ranks.saturating_mul(each) as usize).min(left.len()));

@@ -89,7 +89,7 @@ impl ProjectRequest {
     /// A file that cannot be read, and a program that cannot start.
     pub async fn files(&self) -> Result<ProjectFiles, Error> {
         let root = self.root.clone();
-        let commands = [&[self.command.clone()], self.other_commands.as_slice()].concat();
+        let commands: Vec<_> = std::iter::once(&self.command).chain(&self.other_commands).cloned().collect();
         let read = move || {
             let mut files = ProjectFiles::read(&root)?;
             for command in &commands {

@@ -194,7 +194,7 @@ fn role(number: usize, table: &RoleTable, names: &[&str]) -> Result<ProjectRole,
         needs: table.needs.iter().map(known).collect::<Result<_, _>>()?,
         beside: table.beside.as_ref().map(known).transpose()?,
         ends: match &table.ends {
-            Some(text) => ends(text, &known)?,
+            Some(text) => ends(text, known)?,
             None if number == 0 => Ends::Job,
             None => Ends::With { role: 0 },
         },
@@ -268,15 +268,18 @@ fn ends(text: &str, known: impl Fn(&String) -> Result<usize, Fault>) -> Result<E
 
 /// Checks that no role needs itself, shares nodes with itself, or ends with itself, also over other roles.
 fn check_graph(roles: &[ProjectRole]) -> Result<(), (usize, Fault)> {
-    let with = |role: &ProjectRole| match role.ends {
-        Ends::With { role } => vec![role],
-        _ => Vec::new(),
+    let ended_with = |role: &ProjectRole| match role.ends {
+        Ends::With { role } => Some(role),
+        _ => None,
     };
-    let edges: [(&str, &dyn Fn(&ProjectRole) -> Vec<usize>); 3] =
-        [("needs", &|role| role.needs.clone()), ("beside", &|role| role.beside.into_iter().collect()), ("ends", &with)];
-    for (field, next) in edges {
+    for field in ["needs", "beside", "ends"] {
+        let next = |role: usize| match field {
+            "needs" => roles[role].needs.clone(),
+            "beside" => Vec::from_iter(roles[role].beside),
+            _ => Vec::from_iter(ended_with(&roles[role])),
+        };
         for start in 0..roles.len() {
-            if let Some(path) = circle(start, &|role| next(&roles[role])) {
+            if let Some(path) = circle(start, next) {
                 let path: Vec<&str> = path.into_iter().map(|role| roles[role].name.as_str()).collect();
                 let why = match path.as_slice() {
                     [_, _] => format!("{field} names the role itself"),
@@ -290,7 +293,7 @@ fn check_graph(roles: &[ProjectRole]) -> Result<(), (usize, Fault)> {
 }
 
 /// Returns the way from a role back to it, if there is one.
-fn circle(start: usize, next: &dyn Fn(usize) -> Vec<usize>) -> Option<Vec<usize>> {
+fn circle(start: usize, next: impl Fn(usize) -> Vec<usize>) -> Option<Vec<usize>> {
     let (mut ways, mut seen) = (vec![vec![start]], Vec::new());
     while let Some(way) = ways.pop() {
         for role in next(way[way.len() - 1]) {
