@@ -510,7 +510,9 @@ mod tests {
             let Command::Train(train) = parse(line).unwrap().command else { panic!("{line}") };
             assert_eq!(train.np.unwrap().ranks().unwrap().max, 2, "{line}");
         }
-        assert!(parse("hvdctl train p").is_err(), "-np is required");
+        assert!(parse("hvdctl run -- true").is_err(), "-np is required");
+        let Command::Train(train) = parse("hvdctl train p").unwrap().command else { panic!() };
+        assert_eq!(train.np, None, "roles may have sizes in the project");
         let Command::Train(train) = parse("hvdctl train p --best 2").unwrap().command else { panic!() };
         assert_eq!((train.np, train.running.best), (None, Some(2)), "it has all slots of its nodes");
     }

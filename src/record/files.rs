@@ -40,6 +40,21 @@ pub const FILES: &[JobFile] = &[
         "the ranks' environment from the inventory, `-e` and `--env-file`; removed when the job has ended",
     ),
     file(
+        &["env.ROLE.json"],
+        0o600,
+        HVDCTL,
+        RANKS,
+        "for a job with roles, by their numbers: the environment of the ranks of a role, as `env.json`; removed when the \
+         job has ended",
+    ),
+    file(
+        &["roles.json"],
+        0o644,
+        "job supervisor, `reap.py`",
+        "rank supervisors, you",
+        "for a job with roles: the addresses and ports of the ranks of each",
+    ),
+    file(
         &["own.json"],
         0o600,
         "`allocation.py`",

@@ -122,7 +122,8 @@ proptest! {
             placement.shares.iter().filter(|share| share.roles[role] > 0).map(|share| share.node.as_str()).collect()
         };
         for (number, role) in roles.iter().enumerate() {
-            let on_each: Vec<u32> = placement.shares.iter().map(|share| share.roles[number]).filter(|n| *n > 0).collect();
+            let on_each = placement.shares.iter().map(|share| share.roles[number]);
+            let on_each: Vec<u32> = on_each.filter(|ranks| *ranks > 0).collect();
             let group = nodes_of(base(&roles, number));
             match role.size {
                 RoleSize::Ranks(ranks) => prop_assert_eq!(on_each.iter().sum::<u32>(), ranks),
@@ -136,11 +137,10 @@ proptest! {
                 }
             }
             prop_assert!(nodes_of(number).is_subset(&group), "{role:?} is on other nodes than the role beside it");
-            if role.beside.is_some() {
-                if let (Some(most), Some(least), RoleSize::Ranks(ranks)) = (on_each.iter().max(), on_each.iter().min(), role.size) {
-                    let least = if (ranks as usize) < group.len() { 0 } else { *least };
-                    prop_assert!(most - least <= 1, "{on_each:?} is not even");
-                }
+            if let (Some(_), Some(most), RoleSize::Ranks(ranks)) = (role.beside, on_each.iter().max(), role.size) {
+                let is_everywhere = ranks as usize >= group.len();
+                let least = if is_everywhere { on_each.iter().min().copied() } else { None };
+                prop_assert!(most - least.unwrap_or_default() <= 1, "{on_each:?} is not even");
             }
             for other in 0..roles.len() {
                 let is_apart = nodes_of(number).is_disjoint(&nodes_of(other));
