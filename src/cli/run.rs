@@ -296,8 +296,8 @@ pub struct Train {
     /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic; ROLE=N,… sets that of each role [default: that
-    /// of the roles in hvdctl.toml; with --best all slots of its nodes]
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic; ROLE=N,… sets that of each role [default:
+    /// that of the roles in hvdctl.toml; with --best all slots of its nodes]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
     pub np: Option<JobSize>,
     /// Start only this role of hvdctl.toml

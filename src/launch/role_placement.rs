@@ -1,8 +1,9 @@
 //! Placement of the roles of a job: which ranks of which role are on which node.
 //!
-//! A role and those that share its nodes (`beside`) are a group. The groups get nodes in order, each the smallest number
-//! on which all of its ranks fit, and no node belongs to two of them. On the nodes of a group the ranks of the roles
-//! beside the first one are spread evenly, and its own ranks fill what these leave. Either all ranks are placed, or none.
+//! A role and those that share its nodes (`beside`) are a group. The groups get nodes in order, each the smallest
+//! number on which all of its ranks fit, and no node belongs to two of them. On the nodes of a group the ranks of the
+//! other roles are spread evenly, and those of its first role fill what these leave. Either all ranks are placed, or
+//! none.
 
 use super::placement::{MapBy, Placement, place};
 use crate::error::Error;
@@ -67,7 +68,7 @@ impl Room {
 }
 
 /// A role and those beside it, by their numbers.
-struct Group {
+struct RoleGroup {
     base: usize,
     beside: Vec<usize>,
 }
@@ -86,7 +87,7 @@ struct Roles<'a> {
 /// # Errors
 /// [`Error::Usage`] if not all ranks fit, or if two roles are to have all nodes that others leave.
 pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement, Error> {
-    let groups: Vec<Group> = groups(roles);
+    let groups: Vec<RoleGroup> = groups(roles);
     let open: Vec<&str> =
         groups.iter().filter(|group| is_open(roles, group)).map(|group| roles[group.base].name).collect();
     if let [one, other, ..] = open[..] {
@@ -111,7 +112,7 @@ pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement,
     Ok(placement)
 }
 
-fn groups(roles: &[RoleShape<'_>]) -> Vec<Group> {
+fn groups(roles: &[RoleShape<'_>]) -> Vec<RoleGroup> {
     let root = |mut role: usize| {
         // at most as many steps as there are roles
         for _ in roles {
@@ -121,11 +122,11 @@ fn groups(roles: &[RoleShape<'_>]) -> Vec<Group> {
     };
     let bases = (0..roles.len()).filter(|role| roles[*role].beside.is_none());
     let beside = |base| (0..roles.len()).filter(|role| *role != base && root(*role) == base).collect();
-    bases.map(|base| Group { base, beside: beside(base) }).collect()
+    bases.map(|base| RoleGroup { base, beside: beside(base) }).collect()
 }
 
 /// Returns whether a group gets all nodes that the others leave.
-fn is_open(roles: &[RoleShape<'_>], group: &Group) -> bool {
+fn is_open(roles: &[RoleShape<'_>], group: &RoleGroup) -> bool {
     matches!(roles[group.base].size, RoleSize::PerNode(_))
 }
 
@@ -137,7 +138,7 @@ fn evenly(ranks: u32, nodes: usize) -> impl Iterator<Item = u32> {
 
 impl Roles<'_> {
     /// Places groups on the free nodes, given by their numbers.
-    fn groups(&self, groups: &[Group], free: &[usize]) -> Result<Table, Lack> {
+    fn groups(&self, groups: &[RoleGroup], free: &[usize]) -> Result<Table, Lack> {
         let Some((group, others)) = groups.split_first() else {
             return Ok(vec![vec![0; self.roles.len()]; self.rooms.len()]);
         };
@@ -193,7 +194,7 @@ impl Roles<'_> {
     }
 
     /// Places a group on exactly these nodes. Returns the ranks of each role on each of them.
-    fn group(&self, group: &Group, nodes: &[usize]) -> Result<Table, Lack> {
+    fn group(&self, group: &RoleGroup, nodes: &[usize]) -> Result<Table, Lack> {
         let mut table = vec![vec![0; self.roles.len()]; nodes.len()];
         for &role in &group.beside {
             let on_each: Vec<u32> = match self.roles[role].size {
@@ -215,7 +216,7 @@ impl Roles<'_> {
     }
 
     /// Returns how many ranks of the first role of a group each node has, where those beside it leave these rooms.
-    fn base(&self, group: &Group, nodes: &[usize], rooms: &[Room], table: &Table) -> Result<Vec<u32>, Lack> {
+    fn base(&self, group: &RoleGroup, nodes: &[usize], rooms: &[Room], table: &Table) -> Result<Vec<u32>, Lack> {
         let base = &self.roles[group.base];
         let most: Vec<u32> = rooms.iter().map(|room| room.most(base.gpus)).collect();
         let of_each = |ranks: u32| match most.iter().position(|most| *most < ranks) {
@@ -263,7 +264,7 @@ impl Roles<'_> {
     }
 
     /// Describes nodes that have room for fewer ranks than the first role of a group has.
-    fn too_many(&self, group: &Group, ranks: u32, rooms: &[Room], most: &[u32]) -> Lack {
+    fn too_many(&self, group: &RoleGroup, ranks: u32, rooms: &[Room], most: &[u32]) -> Lack {
         let (base, nodes) = (&self.roles[group.base], rooms.iter().zip(most));
         let of_nodes: Vec<String> = nodes.map(|(room, most)| format!("{}: {most}", room.node)).collect();
         let beside: Vec<&str> = group.beside.iter().map(|role| self.roles[*role].name).collect();
@@ -282,8 +283,8 @@ fn each(gpus: u32) -> String {
     if gpus == 1 { String::new() } else { format!(" with {gpus} GPUs or slots each") }
 }
 
-/// Divides the GPUs of a node among the ranks of its roles, role by role. `counts`: the ranks of each role there and the
-/// GPUs of each of these.
+/// Divides the GPUs of a node among the ranks of its roles, role by role. `counts`: the ranks of each role there, and
+/// the GPUs of each of these.
 pub fn divide(gpus: &[String], counts: impl IntoIterator<Item = (u32, u32)>) -> Vec<&[String]> {
     let mut left = gpus;
     let part = |(ranks, each): (u32, u32)| {

@@ -123,8 +123,8 @@ fn offset(share: &Share, role: usize) -> u32 {
     share.roles.iter().take(role).sum()
 }
 
-/// Returns `launcher.json` of a node, for its rank supervisors: the launchers of all roles. `launcher`: the address of the
-/// launcher's node. `stall` and `stall_warning`: those of the job, in seconds.
+/// Returns `launcher.json` of a node, for its rank supervisors: the launchers of all roles. `launcher`: the address of
+/// the launcher's node. `stall` and `stall_warning`: those of the job, in seconds.
 pub(super) fn launcher_file(
     roles: &[JobRole],
     (placement, node, endpoint): (&Placement, &str, &Endpoint),
@@ -155,8 +155,8 @@ pub(super) fn launcher_file(
     json!({"roles": roles.iter().enumerate().map(role).collect::<Vec<_>>()}).to_string()
 }
 
-/// Returns `roles.json` of a job in which no role has ports, or before they are chosen: the number of ranks of each role
-/// and the address of each rank's node.
+/// Returns `roles.json` of a job in which no role has ports, or before they are chosen: the number of ranks of each
+/// role and the address of each rank's node.
 pub(super) fn roles_file(roles: &[JobRole], hosts: &JobHosts) -> String {
     let role = |(number, role): (usize, &JobRole)| {
         let of_host = |host: &HostAssignment| {

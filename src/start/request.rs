@@ -173,8 +173,8 @@ pub struct JobOptions {
     pub env: BTreeMap<String, Secret>,
     /// The inventory's files with variables that were read already.
     pub env_files: EnvFiles,
-    /// The roles of the job, in their order; empty for a job of one program. Then the launcher is that of the first one,
-    /// as the command of the program is, and the roles have sizes in place of `resources`.
+    /// The roles of the job, in their order; empty for a job of one program. With roles, launcher and command of the job
+    /// are those of the first one, and the roles have sizes in place of `resources`.
     pub roles: Vec<JobRole>,
     /// How it is watched.
     pub watch: WatchOptions,

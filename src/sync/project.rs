@@ -115,7 +115,7 @@ impl ProjectFile {
         if file.setup.is_none() && !file.setup_files.is_empty() {
             return Err(wrong("setup_files without setup, whose commands would read them".to_owned()));
         }
-        let of_role = |(why, hint): roles::Fault| Error::usage(format!("{}: {why}", path.display()), hint);
+        let of_role = |(why, hint): roles::TableFault| Error::usage(format!("{}: {why}", path.display()), hint);
         file.roles = roles::read(&text, std::mem::take(&mut file.role)).map_err(of_role)?;
         if file.command.is_some() && !file.roles.is_empty() {
             let why = "it has `command` and roles, which have commands of their own".to_owned();
@@ -151,7 +151,7 @@ pub struct ProjectCommand {
     pub launcher: Option<LauncherName>,
 }
 
-/// Returns the command of a project without roles: the `given` one, else that of `file`, its `hvdctl.toml`, else its only
+/// Returns the command of a project without roles: the `given` one, else that of its `hvdctl.toml`, else its only
 /// script.
 ///
 /// # Errors

@@ -24,6 +24,7 @@ use crate::start::request::{JobOptions, ProjectRequest, ResourceRequest};
 use crate::sync::project::{self, ProjectFile};
 use end::EndedNotebook;
 use page::{Page, listen, listen_for};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The program that every rank of the job runs, and that its cells use.
@@ -46,12 +47,7 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     if let Some(job) = &options.attach {
         return again::run(options, job, &root, (listener, forwards), context).await;
     }
-    let file = ProjectFile::read(&root)?;
-    file.refuse_roles("notebook", "start it in a project without [[role]]")?;
-    let command = project::command(&root, file, vec!["python3".into()])?;
-    let (title, command, of_project) = (Some(options.name.clone()), command.argv, command.launcher);
-    let project =
-        ProjectRequest { title, root, name: None, command, is_default_command: false, other_commands: Vec::new() };
+    let (project, of_project) = project_of(options, root)?;
     let launcher = options.launching.launcher(of_project, context.target.cluster())?;
     if !options.no_setup {
         let check = async { project.files().await.map(drop) };
@@ -102,6 +98,17 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
         fetches: !options.no_fetch,
     };
     notebook.finish(ended, context).await
+}
+
+/// Returns the project of a notebook, and the launcher that its `hvdctl.toml` names.
+fn project_of(options: &cli::Notebook, root: PathBuf) -> Result<(ProjectRequest, Option<LauncherName>), Error> {
+    let file = ProjectFile::read(&root)?;
+    file.refuse_roles("notebook", "start it in a project without [[role]]")?;
+    let command = project::command(&root, file, vec!["python3".into()])?;
+    let (title, of_project) = (Some(options.name.clone()), command.launcher);
+    let (command, other_commands) = (command.argv, Vec::new());
+    let project = ProjectRequest { title, root, name: None, command, is_default_command: false, other_commands };
+    Ok((project, of_project))
 }
 
 /// Returns the path of the notebook's program on the nodes.

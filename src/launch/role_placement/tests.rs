@@ -122,7 +122,8 @@ proptest! {
             placement.shares.iter().filter(|share| share.roles[role] > 0).map(|share| share.node.as_str()).collect()
         };
         for (number, role) in roles.iter().enumerate() {
-            let on_each: Vec<u32> = placement.shares.iter().map(|share| share.roles[number]).filter(|n| *n > 0).collect();
+            let on_each = placement.shares.iter().map(|share| share.roles[number]);
+            let on_each: Vec<u32> = on_each.filter(|ranks| *ranks > 0).collect();
             let group = nodes_of(base(&roles, number));
             match role.size {
                 RoleSize::Ranks(ranks) => prop_assert_eq!(on_each.iter().sum::<u32>(), ranks),

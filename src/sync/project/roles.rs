@@ -38,8 +38,8 @@ pub(super) struct RoleTable {
     ranks: Option<NonZeroU32>,
     /// The number of its nodes. Without `ranks_per_node` it has a rank on every slot of them.
     nodes: Option<NonZeroU32>,
-    /// The number of its ranks on each of its nodes. Without `nodes` these are the nodes of the role that `beside` names,
-    /// or all that other roles leave.
+    /// The number of its ranks on each of its nodes. Without `nodes` these are the nodes of the role that `beside`
+    /// names, or all that other roles leave.
     ranks_per_node: Option<NonZeroU32>,
     /// The number of GPUs of each rank; of slots on nodes without GPUs. The default is 1. A rank with 0 takes neither,
     /// and sees no GPU.
@@ -97,16 +97,16 @@ pub struct ProjectRole {
 }
 
 /// A fault of a table: what it is, and the way out.
-pub(super) type Fault = (String, String);
+pub(super) type TableFault = (String, String);
 
 /// Returns the roles of these tables. `text`: the file, for the lines of faults.
 ///
 /// # Errors
 /// The first fault, with its line.
-pub(super) fn read(text: &str, tables: Vec<Spanned<RoleTable>>) -> Result<Vec<ProjectRole>, Fault> {
+pub(super) fn read(text: &str, tables: Vec<Spanned<RoleTable>>) -> Result<Vec<ProjectRole>, TableFault> {
     let lines: Vec<usize> = tables.iter().map(|table| text[..table.span().start].matches('\n').count() + 1).collect();
     let tables: Vec<RoleTable> = tables.into_iter().map(Spanned::into_inner).collect();
-    let at = |role: usize, (why, hint): Fault| {
+    let at = |role: usize, (why, hint): TableFault| {
         (format!("line {}: the role {}: {why}", lines[role], crate::text::quote::readable(&tables[role].name)), hint)
     };
     let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
@@ -124,12 +124,12 @@ pub(super) fn read(text: &str, tables: Vec<Spanned<RoleTable>>) -> Result<Vec<Pr
     Ok(roles)
 }
 
-fn fault<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T, Fault> {
+fn fault<T>(why: impl Into<String>, hint: impl Into<String>) -> Result<T, TableFault> {
     Err((why.into(), hint.into()))
 }
 
 /// Checks the name of a role, after those of the roles `before` it.
-fn check_name(table: &RoleTable, before: &[&str]) -> Result<(), Fault> {
+fn check_name(table: &RoleTable, before: &[&str]) -> Result<(), TableFault> {
     let (name, is_allowed) = (table.name.as_str(), |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     if name.is_empty() || name.len() > LONGEST || !name.chars().all(is_allowed) {
         return fault("its name is not plain", format!("use 1 to {LONGEST} letters, digits, `-` or `_`"));
@@ -146,7 +146,7 @@ fn in_variable(name: &str) -> String {
 }
 
 /// Checks that no two roles or ports have the same variable: `HVDCTL_ROLE_NAME_PORT`, `HVDCTL_ROLE_NAME_HOSTS`.
-fn check_variables(tables: &[RoleTable]) -> Result<(), (usize, Fault)> {
+fn check_variables(tables: &[RoleTable]) -> Result<(), (usize, TableFault)> {
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for (number, table) in tables.iter().enumerate() {
         for port in table.ports.iter().map(String::as_str).chain(["hosts"]) {
@@ -162,7 +162,7 @@ fn check_variables(tables: &[RoleTable]) -> Result<(), (usize, Fault)> {
 }
 
 /// Reads a table. `names`: those of all roles.
-fn role(number: usize, table: &RoleTable, names: &[&str]) -> Result<ProjectRole, Fault> {
+fn role(number: usize, table: &RoleTable, names: &[&str]) -> Result<ProjectRole, TableFault> {
     if table.command.is_empty() || table.command[0].is_empty() || table.command.iter().any(|part| part.contains('\0')) {
         return fault("its command names no program", "as in command = [\"python\", \"train.py\"]");
     }
@@ -202,7 +202,7 @@ fn role(number: usize, table: &RoleTable, names: &[&str]) -> Result<ProjectRole,
     })
 }
 
-fn size(table: &RoleTable) -> Result<Option<RoleSize>, Fault> {
+fn size(table: &RoleTable) -> Result<Option<RoleSize>, TableFault> {
     let [ranks, nodes, per_node] = [table.ranks, table.nodes, table.ranks_per_node].map(|n| n.map(NonZeroU32::get));
     match (ranks, nodes, per_node) {
         (Some(_), Some(_), _) | (Some(_), _, Some(_)) => {
@@ -219,7 +219,7 @@ fn size(table: &RoleTable) -> Result<Option<RoleSize>, Fault> {
 }
 
 /// Reads the condition under which a rank is ready. `ports`: those of the role.
-fn ready(text: &str, ports: &[String]) -> Result<ReadyWhen, Fault> {
+fn ready(text: &str, ports: &[String]) -> Result<ReadyWhen, TableFault> {
     let has = |port: &str| match ports.iter().any(|known| known == port) {
         true => Ok(()),
         false => {
@@ -250,7 +250,7 @@ fn ready(text: &str, ports: &[String]) -> Result<ReadyWhen, Fault> {
 }
 
 /// Reads the effect of the end of a role.
-fn ends(text: &str, known: impl Fn(&String) -> Result<usize, Fault>) -> Result<Ends, Fault> {
+fn ends(text: &str, known: impl Fn(&String) -> Result<usize, TableFault>) -> Result<Ends, TableFault> {
     if text == "ends the job" {
         return Ok(Ends::Job);
     }
@@ -267,7 +267,7 @@ fn ends(text: &str, known: impl Fn(&String) -> Result<usize, Fault>) -> Result<E
 }
 
 /// Checks that no role needs itself, shares nodes with itself, or ends with itself, also over other roles.
-fn check_graph(roles: &[ProjectRole]) -> Result<(), (usize, Fault)> {
+fn check_graph(roles: &[ProjectRole]) -> Result<(), (usize, TableFault)> {
     let ended_with = |role: &ProjectRole| match role.ends {
         Ends::With { role } => Some(role),
         _ => None,

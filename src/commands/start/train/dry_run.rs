@@ -40,7 +40,8 @@ pub struct DryRun {
     pub submission: Vec<String>,
     /// The command of each rank.
     pub command: Vec<ProgramArgument>,
-    /// The roles, in their order; none for a job of one program. Then `launch` and `command` are those of the first one.
+    /// The roles, in their order; none for a job of one program. With roles, `launch` and `command` are those of the
+    /// first one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<PlannedRole>,
 }
