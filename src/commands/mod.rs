@@ -71,7 +71,6 @@ mod shared {
     pub mod outcome;
     pub mod output_file;
     pub mod recording;
-    pub mod roles;
     pub mod target;
 }
 

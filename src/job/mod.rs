@@ -13,6 +13,7 @@ pub mod manage;
 pub mod node_log;
 pub mod py_spy;
 pub mod queue;
+pub mod roles;
 pub mod stack;
 pub mod supervision;
 pub mod watch;

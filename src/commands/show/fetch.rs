@@ -2,7 +2,6 @@
 
 use crate::cli;
 use crate::cluster::target::Target;
-use crate::commands::shared::roles::wanted_nodes;
 use crate::commands::{Context, Outcome};
 use crate::diagnosis::lost::outside_warning;
 use crate::document::NodeEntry;
@@ -10,6 +9,7 @@ use crate::document::{Document, NoDetails, entries};
 use crate::error::{Error, Verdict};
 use crate::event::Message;
 use crate::job::fetch::{FetchOptions, FetchReport, after, default_directory, fetch};
+use crate::job::roles::wanted_nodes;
 use crate::job::{from_container, manage};
 use crate::record::find::Newest;
 use crate::sync::outputs::{Download, JobOutput};

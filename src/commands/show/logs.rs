@@ -3,7 +3,6 @@
 use crate::cli::{Attach, Logs};
 use crate::cluster::operator::now;
 use crate::commands::shared::recording::record_job;
-use crate::commands::shared::roles::wanted_ranks;
 use crate::commands::show::job_end;
 use crate::commands::{Context, Outcome};
 use crate::diagnosis::program::{FailedProgram, KnownProject};
@@ -12,6 +11,7 @@ use crate::error::Error;
 use crate::job::logs::{LogRequest, logs as read};
 use crate::job::manage;
 use crate::job::queue;
+use crate::job::roles::wanted_ranks;
 use crate::job::supervision::WatchOptions;
 use crate::job::watch;
 use crate::record::JobState;

@@ -2,10 +2,10 @@
 
 use crate::cli;
 use crate::commands::shared::output_file;
-use crate::commands::shared::roles::wanted_ranks;
 use crate::commands::{Context, Outcome};
 use crate::error::{Error, Verdict};
 use crate::event::{Events, Message};
+use crate::job::roles::wanted_ranks;
 use crate::job::{history, manage};
 use crate::launch::placement::Placement;
 use crate::model::role::RankOfRole;

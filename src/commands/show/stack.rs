@@ -1,11 +1,11 @@
 //! `hvdctl stack`.
 
 use crate::cli;
-use crate::commands::shared::roles::wanted_ranks;
 use crate::commands::{Context, Outcome};
 use crate::document::{NoDetails, NodeEntry, entries};
 use crate::error::{Error, Verdict};
 use crate::job::manage;
+use crate::job::roles::wanted_ranks;
 use crate::job::stack::{StackReport, StackRequest, stacks};
 use crate::model::stack::{self, RankStack};
 use crate::secret::is_secret_value;

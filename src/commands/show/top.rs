@@ -1,11 +1,11 @@
 //! `hvdctl top`.
 
 use crate::cli::Top;
-use crate::commands::shared::roles::wanted_ranks;
 use crate::commands::{Context, Outcome};
 use crate::document::End;
 use crate::error::{Error, Verdict};
 use crate::job::manage;
+use crate::job::roles::wanted_ranks;
 use crate::record::JobState;
 use crate::top::screen::Screen;
 use crate::top::watch::{Display, WatchedJob, watch};

@@ -1,4 +1,4 @@
-//! The options `--role` and `--rank` of the commands on jobs.
+//! The ranks and nodes of a job that are meant by `--role` and `--rank`.
 
 use crate::error::Error;
 use crate::record::list::Job;
