@@ -341,6 +341,9 @@ pub struct RankRoleDescription<'a> {
     pub ports: &'a [String],
     /// The condition under which a rank is ready.
     pub ready: Option<&'a ReadyWhen>,
+    /// The number of GPUs of each rank, which sees no other ones; none: a rank sees those of all ranks of its role on the
+    /// node, and chooses by its local rank.
+    pub gpus: Option<u32>,
     /// The fields of the job's record that differ for this role.
     pub job: RoleOverrides<'a>,
 }

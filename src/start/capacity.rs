@@ -155,6 +155,7 @@ fn room(observed: &ObservedNode) -> Result<Room, Error> {
 /// Places the roles of a job on whole nodes.
 fn placed_roles(target: &Target, nodes: &[ObservedNode], roles: &[JobRole]) -> Result<Placement, Error> {
     let placement = fit_roles(target, nodes, roles)?;
+    let placement = Placement { roles: roles.iter().map(JobRole::recorded).collect(), ..placement };
     let (_, selected) = selected(target, nodes)?;
     with_launcher(exclusively(&selected, placement)?, nodes)
 }

@@ -182,7 +182,7 @@ fn roles_of_host(
     let chosen = network::chosen_gpus(&observed.member.node, &observed.facts);
     let gpus: Vec<String> = chosen.iter().map(|gpu| gpu.uuid().to_owned()).collect();
     let ranks = |role: usize| share.roles.get(role).copied().unwrap_or_default();
-    let counts = options.roles.iter().enumerate().map(|(number, role)| (ranks(number), role.project.gpus));
+    let counts = options.roles.iter().enumerate().map(|(number, role)| (ranks(number), role.gpus()));
     let of_role = |((number, role), part): ((usize, &JobRole), &[String])| {
         let own = role.project.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value.as_str())));
         let mut given: BTreeMap<String, Secret> = own.collect();

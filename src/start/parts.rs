@@ -143,6 +143,7 @@ pub(super) fn launcher_file(
             offset: offset(&share, number),
             ports: &role.project.ports,
             ready: role.project.ready.as_ref(),
+            gpus: role.project.gpus,
             job: RoleOverrides {
                 command: &role.project.command,
                 default_command: false,

@@ -30,10 +30,15 @@ impl JobRole {
         launch::launcher(self.launcher, self.controller)
     }
 
+    /// Returns the number of GPUs (or of slots, where there are none) of each rank.
+    pub(super) fn gpus(&self) -> u32 {
+        self.project.gpus.unwrap_or(1)
+    }
+
     /// Returns it as it is placed.
     pub(super) fn shape(&self) -> RoleShape<'_> {
-        let ProjectRole { name, gpus, beside, .. } = &self.project;
-        RoleShape { name, size: self.size, gpus: *gpus, beside: *beside }
+        let ProjectRole { name, beside, .. } = &self.project;
+        RoleShape { name, size: self.size, gpus: self.gpus(), beside: *beside }
     }
 
     /// Returns it as a job's record has it.

@@ -2238,6 +2238,10 @@ class Binding(unittest.TestCase):
     def test_each_rank_gets_a_mig_device_of_its_own(self):
         of_rank = [rank_supervisor.own_device("MIG-1,MIG-2", rank) for rank in range(3)]
         self.assertEqual(of_rank, ["MIG-1", "MIG-2", "MIG-1"])
+        of_role = [rank_supervisor.own_device("a,b,c,d", rank, 2) for rank in range(2)]
+        self.assertEqual(of_role, ["a,b", "c,d"])
+        self.assertEqual(rank_supervisor.own_device("a,b", 1, 1), "b")
+        self.assertEqual(rank_supervisor.own_device("", 0, 0), "")
         self.assertEqual([rank_supervisor.own_device(visible, 1) for visible in ("0,1", "GPU-a,GPU-b", "")],
                          ["0,1", "GPU-a,GPU-b", ""])
 

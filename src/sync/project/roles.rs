@@ -41,8 +41,8 @@ pub(super) struct RoleTable {
     /// The number of its ranks on each of its nodes. Without `nodes` these are the nodes of the role that `beside`
     /// names, or all that other roles leave.
     ranks_per_node: Option<NonZeroU32>,
-    /// The number of GPUs of each rank; of slots on nodes without GPUs. The default is 1. A rank with 0 takes neither,
-    /// and sees no GPU.
+    /// The number of GPUs of each rank, which sees no other ones; of slots on nodes without GPUs. A rank with 0 takes
+    /// neither. Without it, each rank takes one, and sees the GPUs of all ranks of its role on its node.
     gpus: Option<u32>,
     /// Names of ports, of lower-case letters, digits and `_`. Each rank gets a free port of its node for each name.
     #[serde(default)]
@@ -78,8 +78,9 @@ pub struct ProjectRole {
     pub launcher: Option<LauncherName>,
     /// The number of its ranks; `None` if the file leaves that to the command line.
     pub size: Option<RoleSize>,
-    /// The number of GPUs (or of slots, where there are none) of each rank.
-    pub gpus: u32,
+    /// The number of GPUs (or of slots, where there are none) of each rank, which sees no other ones; `None`: one, and it
+    /// sees those of its role.
+    pub gpus: Option<u32>,
     /// The names of its ports.
     pub ports: Vec<String>,
     /// The condition under which a rank is ready; none: when it has started.
@@ -187,7 +188,7 @@ fn role(number: usize, table: &RoleTable, names: &[&str]) -> Result<ProjectRole,
         command: table.command.iter().map(|part| part.as_str().into()).collect(),
         launcher: table.launcher,
         size: size(table)?,
-        gpus: table.gpus.unwrap_or(1),
+        gpus: table.gpus,
         ready: table.ready.as_deref().map(|text| ready(text, &table.ports)).transpose()?,
         ports: table.ports.clone(),
         ready_timeout: timeout,
@@ -334,14 +335,14 @@ mod tests {
         .unwrap();
         let (trainer, generator, other) = (&roles[0], &roles[1], &roles[2]);
         assert_eq!(trainer.size, Some(RoleSize::Nodes { nodes: 2, ranks: None }));
-        assert_eq!((trainer.ends, trainer.gpus, trainer.ready_timeout), (Ends::Job, 1, 600));
+        assert_eq!((trainer.ends, trainer.gpus, trainer.ready_timeout), (Ends::Job, None, 600));
         assert_eq!((other.ends, other.size, &other.ready), (Ends::With { role: 0 }, None, &None));
         let expected = ProjectRole {
             name: "gen-1".into(),
             command: vec!["b".into(), "$PORT_HTTP".into()],
             launcher: Some(LauncherName::Env),
             size: Some(RoleSize::Ranks(2)),
-            gpus: 0,
+            gpus: Some(0),
             ports: vec!["http".into()],
             ready: Some(ReadyWhen::Http { url: "http://:$PORT_HTTP/health".into() }),
             ready_timeout: 5,

@@ -109,10 +109,13 @@ def set_limits(wanted):
         processes.raise_open_files()
 
 
-def own_device(visible, local_rank):
-    """CUDA_VISIBLE_DEVICES of one rank, given that of all ranks of its node. CUDA uses only the first MIG device, so
-    each rank gets one."""
+def own_device(visible, local_rank, count=None):
+    """CUDA_VISIBLE_DEVICES of one rank, given that of all ranks of its node, or of its role there. CUDA uses only the
+    first MIG device, so each rank gets one. `count`: how many GPUs each rank of the role has for itself, if its project
+    says that."""
     names = visible.split(",")
+    if count and len(names) >= count * (local_rank + 1):
+        return ",".join(names[count * local_rank:count * (local_rank + 1)])
     return names[local_rank % len(names)] if any(name.strip().startswith("MIG-") for name in names) else visible
 
 
@@ -406,7 +409,7 @@ class Supervisor:
         env.update(flight_recorder.variables(env, self.job, role=self.role.name))
         local_rank = first_number(self.launcher["local_rank"], os.environ)
         if "CUDA_VISIBLE_DEVICES" in env:
-            env["CUDA_VISIBLE_DEVICES"] = own_device(env["CUDA_VISIBLE_DEVICES"], local_rank)
+            env["CUDA_VISIBLE_DEVICES"] = own_device(env["CUDA_VISIBLE_DEVICES"], local_rank, self.launcher.get("gpus"))
         # what is not Python writes in blocks to anything but a terminal
         terminal = None if starting.runs_python(argv, self.job["cwd"], path) else starting.terminal()
         if terminal:
