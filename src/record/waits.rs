@@ -115,7 +115,9 @@ impl Waits {
             let is_end = ranks.iter().any(|rank| rank.ending);
             let job = job.filter(|_| !is_end);
             // of a failure that has nothing to do with waiting, its own message says enough
-            let is_wait = self.has_given_up || ranks.iter().any(|rank| rank.quiet >= LEAST_QUIET);
+            // a rank that serves others waits for their requests
+            let has_waited = |rank: &RankStack| rank.quiet >= LEAST_QUIET && placement.ends_job(rank.rank);
+            let is_wait = self.has_given_up || ranks.iter().any(has_waited);
             if is_end && !is_wait {
                 return events;
             }
@@ -261,6 +263,16 @@ mod tests {
         assert_eq!(crate::model::idle_rank::with_nodes(ranks), "rank 2 of trainer on node2");
         let names: Vec<String> = groups.iter().map(StackGroup::name).collect();
         assert_eq!(names, ["rank 0 of trainer on node1", "rank 0 of generator on node2"], "each role on its own");
+    }
+
+    #[test]
+    fn a_rank_that_serves_others_has_not_waited_when_it_is_asked_to_end() {
+        let shown = |rank| {
+            let mut waits = Waits::default();
+            record(&mut waits, rank, 100.0, place(30, true));
+            !waits.take(&two_roles(), Some("j1"), START + 102.0).is_empty()
+        };
+        assert_eq!([2, 0].map(shown), [false, true]);
     }
 
     #[test]
