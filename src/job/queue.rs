@@ -16,6 +16,8 @@ use tokio::time::{Instant, sleep_until};
 const PAUSE: Duration = Duration::from_millis(200);
 /// The first pause in a site's Slurm, where a file shows that a job has begun.
 const PAUSE_OF_SITE: Duration = Duration::from_secs(1);
+/// How long such files are looked for between the questions. A job may wait for days, and the login node is for all users.
+const LOOKING: Duration = Duration::from_secs(5);
 /// The longest pause: slurmctld answers for all users.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -43,7 +45,7 @@ pub async fn placed<'a>(
     loop {
         let next = Instant::now() + pause;
         tokio::select! {
-            () = begun(target, fleet, id, pause) => {}
+            () = begun(target, fleet, id, pause, began) => {}
             signal = signalled(&mut cancel) => return Err(Error::Signal(signal)),
         }
         let listing = manage::list(target, fleet, &quiet);
@@ -77,11 +79,11 @@ pub async fn placed<'a>(
     }
 }
 
-/// Waits until a job of a site's Slurm has its nodes, or for as long as the pause. Does not wait for other jobs. If the
-/// login node fails, the list of jobs shows it.
-async fn begun(target: &Target, fleet: &Fleet, id: &str, pause: Duration) {
+/// Waits until a job of a site's Slurm has its nodes, or for as long as the pause. Does not wait for other jobs, nor after
+/// the first seconds of a wait that `began` then. If the login node fails, the list of jobs shows it.
+async fn begun(target: &Target, fleet: &Fleet, id: &str, pause: Duration, began: Instant) {
     let cluster = target.cluster();
-    if cluster.can().choose_nodes {
+    if cluster.can().choose_nodes || began.elapsed() > LOOKING {
         return;
     }
     let (quiet, _) = Events::channel();

@@ -22,7 +22,7 @@ const WAIT: &str = process_script!("slurm/common.sh", "slurm/wait.sh");
 /// How long before the limit of a command its script ends to wait for Slurm.
 const BEFORE_LIMIT: Duration = Duration::from_secs(5);
 /// How often a script that waits for the beginning of a job looks.
-const LOOKS: u32 = 25;
+const LOOKS: u32 = 10;
 /// The mark of the line with the number of the allocation that `slurm/check.sh` is within.
 const WITHIN: &str = "hvdctl: within ";
 

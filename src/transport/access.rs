@@ -79,12 +79,14 @@ pub enum RootMethod {
     Container,
 }
 
-/// The way to use the engine, with the value for `DOCKER_HOST` or `CONTAINER_HOST`. An empty value leaves the choice to
-/// the `docker` command.
+/// The way to use the engine, with the value for `DOCKER_HOST` or `CONTAINER_HOST`. An empty value is the system's engine,
+/// as the `docker` command finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Engine {
     /// By the login itself.
     Direct(String),
+    /// By the login itself, with the engine of its Docker context, which has no Unix socket on the node.
+    OfContext,
     /// As root.
     AsRoot(String),
 }
@@ -92,7 +94,7 @@ pub enum Engine {
 impl Engine {
     /// Returns the path of its socket; `None` if it listens elsewhere.
     pub fn socket(&self) -> Option<&str> {
-        let (Engine::Direct(host) | Engine::AsRoot(host)) = self;
+        let (Engine::Direct(host) | Engine::AsRoot(host)) = self else { return None };
         let host = if host.is_empty() { SYSTEM } else { host };
         host.strip_prefix("unix://")
     }
@@ -502,6 +504,7 @@ impl Login {
                 Engine::AsRoot(if host.is_empty() { SYSTEM } else { host }.to_owned())
             }
             (Socket::Closed | Socket::Missing, Some(rootless)) => Engine::Direct(rootless.to_owned()),
+            _ if is_network && host.is_empty() => Engine::OfContext,
             // docker's message about a missing or closed socket is the clearest error
             _ => Engine::Direct(host.to_owned()),
         }
@@ -641,7 +644,10 @@ mod tests {
         assert_eq!(methods(&own), (Container, direct("unix:///run/own.sock")));
         assert_eq!(Login::parse(&own).warning(), None);
         let by_tcp = context("named-host tcp://127.0.0.1:2376\n").replace("no never", "yes");
-        assert_eq!(methods(&by_tcp), (Sudo, direct("")), "docker has its certificates from the context");
+        assert_eq!(methods(&by_tcp), (Sudo, Engine::OfContext), "docker has its certificates from the context");
+        assert_eq!(Engine::OfContext.socket(), None, "the system's socket may be that of another engine");
+        assert_eq!(direct("tcp://127.0.0.1:2375").socket(), None);
+        assert_eq!(methods(&own).1.socket(), Some("/run/own.sock"));
         // one that does not exist, and one whose socket is gone
         for gone in ["named-host \n", "named-host unix:///home/ana/.docker/desktop/docker.sock\n"] {
             let gone = context(gone);

@@ -107,6 +107,7 @@ impl Access {
                 self.as_root(&argv.iter().map(String::as_str).collect::<Vec<_>>())
             }
             (RunAs::Engine, Engine::Direct(host)) => as_login(shell(ENGINE, &[self.engine_name.command(), host], argv)),
+            (RunAs::Engine, Engine::OfContext) => as_login(shell(ENGINE, &[self.engine_name.command(), ""], argv)),
         }
     }
 

@@ -1,12 +1,13 @@
 """Unit tests of what begins a job in an allocation of Slurm (slurm/allocation.py), and of where a node's files are
 (here.py)."""
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
+import time
 import unittest
 import unittest.mock
 
@@ -153,6 +154,11 @@ class Commands(unittest.TestCase):
             self.assertEqual(self.start(again % (self.state, self.state) + gives_up, 30)["c"], "10.0.0.2")
             with self.assertRaisesRegex(RuntimeError, "could not start a program on every node: srun: error: Task"):
                 self.start("sleep 0.3; " + gives_up, 0.1)
+        # Slurm has another order than that of names
+        answers = "case $* in *--nodelist=c\\ *) echo hvdctl-address c 10.0.0.2 10.0.0.1 ;; esac\n"
+        self.assertEqual(self.start(answers, 9), {"b": "10.0.0.1", "c": "10.0.0.2"})
+        with self.assertRaises(allocation.NotShared):
+            self.start("echo hvdctl-address b 10.0.0.1 10.0.0.1\n", 9)
         with self.assertRaises(allocation.NotShared):
             self.start("echo python3: cannot open /x: No such file or directory; exit 2\n", 9)
         with self.assertRaisesRegex(RuntimeError, "could not start a program on every node: srun: error: Prolog"):
@@ -316,7 +322,7 @@ while :; do case $1 in -*) shift ;; *) exec "$@" ;; esac; done
         # a shell would start it so in its background
         ignores = "%s -c 'import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)'" % sys.executable
         self.assertEqual(subprocess.check_output([shell, "10.0.0.2", ignores]), b"False\n")
-        ran = allocation.on_each(2, "none", ["sh", "-c", "kill -USR1 $$; echo alive"])
+        ran = allocation.after_prologs(2, ["sh", "-c", "kill -USR1 $$; echo alive"], None, 30, [])
         self.assertEqual(ran.stdout, b"alive\n")
 
     def test_a_step_that_slurm_asks_to_end_waits_for_its_ranks(self):
@@ -357,32 +363,77 @@ time.sleep(60)""" % self.directory
 
 
 class Connections(unittest.TestCase):
-    def test_steps_of_slurm_are_asked_at_the_same_time_unless_prologs_run(self):
-        launch, nodes = {"launcher": ["srun"], "start_timeout": 5}, ["a", "b"]
-        asked, answered = threading.Event(), threading.Event()
+    def look_around(self, srun, addresses, launcher="srun", config=None):
+        """What is found on two nodes with this srun, and the types of MPI that were tried, in their order."""
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "srun")
+            with open(path, "w") as file:
+                file.write("""#!/bin/sh
+cd %s
+case $* in
+--mpi=list) echo 'pmi2 pmix'; exit ;;
+*--mpi=pmix*) echo pmix >>tried ;;
+*--mpi=pmi2*) echo pmi2 >>tried ;;
+esac
+""" % directory + srun)
+            os.chmod(path, 0o755)
+            in_path = unittest.mock.patch.dict(os.environ, {"PATH": directory + ":" + os.environ["PATH"]})
+            replaced = unittest.mock.patch.multiple(allocation, addresses=lambda *_: addresses(directory),
+                                                    declared=dict)
+            launch = {"launcher": [launcher], "start_timeout": 5}
+            with in_path, replaced:
+                found = allocation.look_around(launch, config or {}, ["a", "b"], {})
+            with contextlib.suppress(FileNotFoundError), open(os.path.join(directory, "tried")) as file:
+                return found, file.read().split()
+            return found, []
 
-        def addresses(*_):
-            if not prologs:
-                self.assertTrue(asked.wait(30), "it is asked afterwards")
-            answered.set()
+    def exists(self, path):
+        """Waits for a file."""
+        until = time.monotonic() + 30
+        while not os.path.exists(path):
+            self.assertLess(time.monotonic(), until, path)
+            time.sleep(0.01)
+
+    def test_pmix_is_tried_while_the_nodes_are_asked_unless_prologs_run(self):
+        def asked(directory):
+            self.exists(os.path.join(directory, "tried"))
             return "found"
 
-        def mpi_type(*_):
-            self.assertEqual(prologs, answered.is_set())
-            asked.set()
-            return "pmix"
+        def not_asked(directory):
+            self.assertFalse(os.path.exists(os.path.join(directory, "tried")))
+            return "found"
 
-        for prologs in (False, True):
-            asked.clear()
-            answered.clear()
-            replaced = unittest.mock.patch.multiple(allocation, addresses=addresses, mpi_type=mpi_type,
-                                                    declared=dict)
-            with replaced:
-                config = {"Prolog": "/x"} if prologs else {}
-                self.assertEqual(allocation.look_around(launch, config, nodes, {}), ("found", "pmix"))
-                other = dict(launch, launcher=["torchrun"])
-                asked.set()
-                self.assertEqual(allocation.look_around(other, config, nodes, {}), ("found", None))
+        self.assertEqual(self.look_around("", asked), (("found", "pmix"), ["pmix"]))
+        self.assertEqual(self.look_around("", not_asked, config={"Prolog": "/x"}), (("found", "pmix"), ["pmix"]))
+        self.assertEqual(self.look_around("", not_asked, launcher="torchrun"), (("found", None), []))
+
+    def test_pmix_that_fails_while_the_nodes_are_asked_is_tried_again(self):
+        def asked(directory):
+            self.exists(os.path.join(directory, "failed"))
+            open(os.path.join(directory, "ready"), "w").close()
+            return "found"
+
+        slow = "[ -e ready ] || { : >failed; exit 1; }\n"
+        self.assertEqual(self.look_around(slow, asked), (("found", "pmix"), ["pmix", "pmix"]))
+        without = slow + "case $* in *--mpi=pmix*) exit 1 ;; esac\n"
+        self.assertEqual(self.look_around(without, asked), (("found", "pmi2"), ["pmix", "pmix", "pmi2"]))
+
+    def test_a_step_that_tries_pmix_ends_with_a_start_that_fails(self):
+        steps, try_mpi = [], allocation.try_mpi
+
+        def keep(*arguments):
+            steps.append(try_mpi(*arguments))
+            return steps[-1]
+
+        def fails(directory):
+            self.exists(os.path.join(directory, "tried"))
+            raise error
+
+        for error in (RuntimeError("why"), SystemExit(143)):
+            with self.assertRaises(type(error)), unittest.mock.patch.object(allocation, "try_mpi", keep):
+                self.look_around("exec sleep 60\n", fails)
+            # by the signal, not after its minute
+            self.assertEqual(steps[-1].wait(30), -signal.SIGTERM)
 
     def test_what_fails_on_its_way_fails_where_its_answer_is_needed(self):
         self.assertEqual(allocation.Question(lambda: 7).answer(), 7)
@@ -390,7 +441,12 @@ class Connections(unittest.TestCase):
             allocation.Question(lambda: (_ for _ in ()).throw(ValueError("why"))).answer()
 
     def test_ranks_of_mpi_connect_as_the_site_wants(self):
-        self.assertIsNone(allocation.mpi_type({"MpiDefault": "pmix_v4"}, 2))
+        launch = {"launcher": ["srun"]}
+        with unittest.mock.patch.object(allocation, "declared", dict):
+            self.assertFalse(allocation.needs_mpi_type(launch, {"MpiDefault": "pmix_v4"}))
+            self.assertTrue(allocation.needs_mpi_type(launch, {"MpiDefault": "none"}))
+            with unittest.mock.patch.dict(os.environ, {"SLURM_MPI_TYPE": "pmi2"}):
+                self.assertFalse(allocation.needs_mpi_type(launch, {}))
 
     def test_ranks_of_mpi_connect_over_what_slurm_can_load(self):
         # as srun of Debian, which lists PMIx without its library
@@ -410,7 +466,7 @@ esac
                 path = directory + ":" + os.environ["PATH"]
                 in_path = unittest.mock.patch.dict(os.environ, {"PATH": path})
                 with in_path, unittest.mock.patch.object(allocation, "PROGRAMS", directory):
-                    allocation.connect_mpi(allocation.mpi_type({"MpiDefault": "none"}, 2))
+                    allocation.connect_mpi(allocation.mpi_type(2))
                     self.assertEqual(os.environ["SLURM_MPI_TYPE"], expected)
                 # that ranks of MPI are alone is in the job's log
                 written = os.path.exists(os.path.join(directory, "log"))

@@ -67,6 +67,32 @@ fn is_alive(pid: &str) -> bool {
     !status.is_empty() && !status.contains("State:\tZ")
 }
 
+/// Runs `access/exec.sh` with a command. Returns its exit code and what it writes to standard error.
+fn exec(command: &[&str]) -> (Option<i32>, String) {
+    let script = text(&["access/exec.sh"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, "sh"]).args(command);
+    let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // its end would end the command
+    let _input = child.stdin.take();
+    let done = child.wait_with_output().unwrap();
+    (done.status.code(), String::from_utf8(done.stderr).unwrap())
+}
+
+#[test]
+fn a_command_that_cannot_be_started_is_reported_by_a_shell() {
+    let machine = Machine::new(&[]);
+    machine.stub("lacks", "");
+    let lacks = machine.path("tools/lacks");
+    fs::write(&lacks, "#!/nowhere/python\n").unwrap();
+    let lacks = lacks.to_str().unwrap();
+    assert_eq!(exec(&["sh", "-c", "exit 7"]), (Some(7), String::new()));
+    for (command, code) in [(lacks, 127), ("hvdctl-nowhere", 127), ("/", 126)] {
+        let (found, said) = exec(&[command]);
+        assert!(found == Some(code) && !said.contains("setsid"), "{command}: {found:?} {said}");
+    }
+}
+
 #[test]
 fn a_process_lives_from_its_start_to_its_end_and_takes_all_with_it() {
     let machine = Machine::new(&[]);

@@ -155,6 +155,32 @@ fn a_job_has_ended_when_it_says_so_or_has_left_the_queue() {
 }
 
 #[test]
+fn a_job_that_goes_on_is_looked_for_less_and_less_often() {
+    let machine = login();
+    fs::write(machine.path("run/h-1/job"), "7\n").unwrap();
+    queue(&machine, "7|RUNNING|None|1|2|1:00|big.h-1@a");
+    let at = |file: &str| always(machine.path(file).to_str().unwrap());
+    // the job ends at the look with this number
+    let sleeps = |takes: &str, last: u32| {
+        let ends = format!("[ \"$(wc -l <{})\" -lt {last} ] || : >{}", at("slept"), at("run/h-1/done"));
+        machine.stub("sleep", &format!("echo \"$1\" >>{}; {ends}; {takes}", at("slept")));
+        let said = machine.prints(WAIT, &variables(&machine));
+        let slept = fs::read_to_string(machine.path("slept")).unwrap();
+        fs::remove_file(machine.path("slept")).unwrap();
+        fs::remove_file(machine.path("run/h-1/done")).unwrap();
+        let slept: Vec<String> = slept.lines().map(str::to_owned).collect();
+        (said.matches("running").count(), slept)
+    };
+    let (asked, slept) = sleeps(":", 75);
+    let counts = ["0.1", "0.2", "0.3", "0.4", "0.5"].map(|one| slept.iter().filter(|pause| *pause == one).count());
+    assert_eq!((counts, asked), ([30, 15, 10, 8, 12], 6), "Slurm is asked every 3 s");
+    assert!(slept.is_sorted(), "{slept:?}");
+    // busybox may have a sleep that takes whole seconds only
+    let (asked, slept) = sleeps("case $1 in *.*) exit 1 ;; esac", 12);
+    assert_eq!((asked, slept.iter().filter(|pause| *pause == "1").count()), (2, 6), "{slept:?}");
+}
+
+#[test]
 fn a_job_begins_when_its_record_has_its_nodes_or_it_has_ended() {
     const WAITS: &str = r#"{"id":"1","slurm":{"is_placed":false}}"#;
     const PLACED: &str = r#"{"id": "1", "slurm": {"is_placed": true}}"#;
@@ -181,6 +207,9 @@ fn a_job_begins_when_its_record_has_its_nodes_or_it_has_ended() {
     symlink(machine.path("placed"), machine.path("jobs/1/job.json")).unwrap();
     machine.stub("sleep", "echo slept");
     assert_eq!(sleeps(&machine, 3), 3);
+    // nor is there anything to look at in a directory that is gone
+    fs::remove_dir_all(machine.path("jobs/1")).unwrap();
+    assert_eq!(sleeps(&machine, 3), 1);
 }
 
 const COMMANDS: [&str; 6] = ["squeue", "sbatch", "scancel", "scontrol", "srun", "sacct"];

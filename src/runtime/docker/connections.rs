@@ -106,7 +106,7 @@ impl ConnectionPool {
     /// Opens a connection. `is_upgraded`: a request makes it a stream of bytes.
     async fn connect(&self, is_upgraded: bool) -> Result<EngineConnection, DockerError> {
         // a stream of bytes lasts, so that the start of a program matters less
-        if !is_upgraded && !self.needs_program.load(Ordering::Relaxed) {
+        if !is_upgraded && !self.needs_program.load(Ordering::Relaxed) && self.transport.can_dial_engine() {
             match self.over_socket().await {
                 Some(connection) => return Ok(connection),
                 None => self.needs_program.store(true, Ordering::Relaxed),

@@ -9,7 +9,7 @@ use crate::cluster::member::Member;
 use crate::cluster::operator::now;
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
-use crate::error::{Error, ErrorKind, NodeError};
+use crate::error::{Error, NodeError};
 use crate::event::{Events, Phase, Step};
 use crate::files::PackedFile;
 use crate::inventory::{Bind, Cluster, Controller};
@@ -214,13 +214,10 @@ impl BatchJob {
             is_shared: false,
             others: &others,
         };
-        // each is awaited: what is left of a failure is removed afterwards
-        let (uploaded, written) = tokio::join!(self.upload(open, events), write(&self.cluster, &self.login, contents));
-        match written {
-            // the other job keeps what it has
-            Err(error) if error.kind == ErrorKind::JobExists => Err(error.into()),
-            written => uploaded.and_then(|directory| Ok(written.map(|()| directory)?)),
-        }
+        // the directory has secrets, and one without a job counts as that of a lost one: it is not there while much is uploaded
+        let directory = self.upload(open, events).await?;
+        write(&self.cluster, &self.login, contents).await?;
+        Ok(directory)
     }
 
     /// Uploads the project, if the job has one. Returns its directory.

@@ -7,30 +7,10 @@ command -v setsid >/dev/null || {
   echo "hvdctl: cannot run the command: setsid is missing (package util-linux)" >&2
   exit 127
 }
-# one that cannot be started is left to a shell, which says so in its usual words; for others, another program would only take time
-can_start() { # PROGRAM
-  case $1 in
-  -*) return 1 ;;
-  */*)
-    [ -f "$1" ] && [ -x "$1" ]
-    return
-    ;;
-  esac
-  set -f
-  IFS=:
-  # the command may have a variable of any other name
-  for hvdctl_place in $PATH; do
-    if [ -f "$hvdctl_place/$1" ] && [ -x "$hvdctl_place/$1" ]; then break; fi
-    hvdctl_place=
-  done
-  unset IFS
-  set +f
-  [ -n "${hvdctl_place:-}" ]
-}
-# shellcheck disable=SC2016 # it is the inner shell's
-can_start "$1" || set -- sh -c 'exec "$@"' sh "$@"
 exec 3<&0
-setsid "$@" </dev/null 3<&- &
+# the shell says in its usual words that a command cannot be started, which setsid does otherwise in each distribution
+# shellcheck disable=SC2016 # it is the inner shell's
+setsid sh -c 'exec "$@"' sh "$@" </dev/null 3<&- &
 command=$!
 (
   while read -r _; do :; done

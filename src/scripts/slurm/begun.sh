@@ -2,11 +2,12 @@
 # job/directory.sh. Variables: run_dir, jobs_dir, id, looks (how often it is looked for), pause (seconds between two looks).
 # not every sleep knows fractions of a second
 sleep "$pause" 2>/dev/null || { sleep 1; exit 0; }
+enter "$id" 2>/dev/null || exit 0
 while [ "$looks" -gt 1 ]; do
   # a network file system remembers what was in the directory
-  ls "$jobs_dir/$id" >/dev/null || exit 0
-  [ ! -e "$jobs_dir/$id/result.json" ] || exit 0
-  ! (enter "$id" && open_regular job.json && grep -q '"is_placed": *true' <&5) 2>/dev/null || exit 0
+  ls >/dev/null || exit 0
+  [ ! -e result.json ] || exit 0
+  ! { open_regular job.json && grep -q '"is_placed": *true' <&5; } 2>/dev/null || exit 0
   looks=$((looks - 1))
   sleep "$pause"
 done

@@ -193,6 +193,11 @@ impl Connections {
         Ok((child, slot))
     }
 
+    /// Returns whether the node has answered over the first connection in this command.
+    pub(super) fn have_answered(&self) -> bool {
+        self.first().is_some_and(|first| first.has_answered.load(Ordering::Relaxed))
+    }
+
     /// Connects to a socket of the node over the first connection.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-"""Begins a job in an allocation of Slurm: the job supervisor, the main program of its batch job, calls `begin`. Finds which ranks each node has, and at which addresses the nodes reach one another, and writes that to the job's files.
+"""Begins a job in an allocation of Slurm: the job supervisor, the main program of its batch job, calls `begin`. Finds
+which ranks each node has, and at which addresses the nodes reach one another, and writes that to the job's files.
 
 As a program it is started by Slurm on every other node, with the name of the first one. There it prints the node, its
 address and that of the first node in the network by which they reach each other, and keeps what is the node's own in
@@ -130,8 +131,7 @@ def address(first):
     # where Slurm uses IPv6, the name alone may have an IPv4 address
     first_address = socket.gethostbyname(seen if re.match(r"[\d.]+$", seen) else first)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # no packet is sent
-        probe.connect((first_address, 9))
+        probe.connect((first_address, 9))  # no packet is sent
         return probe.getsockname()[0], first_address
 
 
@@ -167,13 +167,11 @@ def is_step():
     return os.path.exists(os.path.join(os.environ.get("HVDCTL_PLACE", PROGRAMS), "step"))
 
 
-def on_each(count, mpi, command, env=None, limit=LIMIT, options=()):
-    """Runs a command once on each of so many nodes of the allocation as a step with this type of MPI. `options`: more
-    of srun. Raises subprocess.TimeoutExpired after `limit` seconds."""
-    argv = ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
-            "--mem=0", "--export=ALL", "--quiet", "--input=none", *options, "sh", "-c", UNHARMED, "sh"]
-    return subprocess.run(argv + command, env=env or of_job(), stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=limit)
+def on_each(count, mpi, command, options=()):
+    """The command that runs another one once on each of so many nodes of the allocation as a step with this type of
+    MPI. `options`: more of srun."""
+    return ["srun", "--nodes=%d" % count, "--ntasks=%d" % count, "--ntasks-per-node=1", "--overlap", "--mpi=" + mpi,
+            "--mem=0", "--export=ALL", "--quiet", "--input=none", *options, "sh", "-c", UNHARMED, "sh"] + command
 
 
 def prolog_limit(config):
@@ -182,8 +180,7 @@ def prolog_limit(config):
     if all(config.get(name, "(null)") in ("(null)", "n/a") for name in ("Prolog", "TaskProlog")):
         return 0
     text = config.get("PrologTimeout", config.get("PrologEpilogTimeout", ""))
-    # 65534: no limit
-    return int(text) if text.isdigit() and int(text) < 65534 else LONGEST_PROLOG
+    return int(text) if text.isdigit() and int(text) < 65534 else LONGEST_PROLOG  # 65534: no limit
 
 
 def after_prologs(count, command, env, limit, options):
@@ -191,7 +188,8 @@ def after_prologs(count, command, env, limit, options):
     site's MessageTimeout, 20 s by default."""
     until = time.monotonic() + limit
     while True:
-        ran = on_each(count, "none", command, env, max(until - time.monotonic(), 1), options)
+        ran = subprocess.run(on_each(count, "none", command, options), env=env or of_job(), stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, timeout=max(until - time.monotonic(), 1))
         if not ran.returncode or b"timed out" not in ran.stdout or time.monotonic() > until:
             return ran
         time.sleep(PAUSE)
@@ -206,7 +204,7 @@ def addresses(nodes, env, limit):
     command = command_of("allocation.py", first)
     try:
         # they know how they reach the first one, on which this runs
-        asked = after_prologs(len(others), command, env, limit, ["--relative=1"])
+        asked = after_prologs(len(others), command, env, limit, ["--nodelist=" + ",".join(others)])
     except subprocess.TimeoutExpired as error:
         silent = [node for node in others if node not in printed(error.output or b"")[0]]
         raise RuntimeError("Slurm has not started a program on %s within %g s; if the site's prologs take longer, raise"
@@ -215,7 +213,7 @@ def addresses(nodes, env, limit):
     failed = next((line for line in lines if line.startswith("hvdctl-failed ")), None)
     if failed:
         raise RuntimeError(failed.partition(" ")[2])
-    if not asked.returncode and len(found) == len(others):
+    if not asked.returncode and set(found) == set(others):
         return dict({node: own for node, (own, _) in found.items()}, **{first: found[others[0]][1]})
     said = " ".join(lines[-3:])
     if "No such file" in said or not asked.returncode:
@@ -234,24 +232,21 @@ def printed(output):
 def configuration():
     """The settings of Slurm, by their names."""
     shown = subprocess.run(["scontrol", "show", "config"], stdout=subprocess.PIPE).stdout.decode(errors="replace")
-    # `Prolog[0]` since 23.11
-    return dict(re.findall(r"^(\w+)(?:\[\d+\])?\s*=\s*(\S+)", shown, re.MULTILINE))
+    return dict(re.findall(r"^(\w+)(?:\[\d+\])?\s*=\s*(\S+)", shown, re.MULTILINE))  # `Prolog[0]` since 23.11
 
 
-def mpi_type(config, nodes):
+def mpi_type(nodes):
     """How Slurm connects the ranks of MPI on so many nodes if the site has no default: over PMIx or PMI2, the first
-    that all of them can load. `srun --mpi=list` also shows PMIx where its library is missing. Returns None for the
-    site's default, and "none" if there is none and nothing can be loaded."""
-    if config.get("MpiDefault", "none") not in ("none", "(null)"):
-        return None
+    that all of them can load, or "none". `srun --mpi=list` also shows PMIx where its library is missing."""
     listed = subprocess.run(["srun", "--mpi=list"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
     kinds = listed.decode(errors="replace").split()
-    return next((kind for kind in ("pmix", "pmi2") if kind in kinds and can_load(kind, nodes)), "none")
+    return next((kind for kind in ("pmix", "pmi2") if kind in kinds and has_started(try_mpi(kind, nodes))), "none")
 
 
-def needs_mpi_type(launch):
-    """Returns whether the launcher needs a type of MPI of Slurm that the user has not chosen."""
-    return launch["launcher"][0] == "srun" and "SLURM_MPI_TYPE" not in os.environ and "SLURM_MPI_TYPE" not in declared()
+def needs_mpi_type(launch, config):
+    """Returns whether the launcher needs a type of MPI of Slurm that neither the site nor the user has chosen."""
+    has_default = config.get("MpiDefault", "none") not in ("none", "(null)")
+    return launch["launcher"][0] == "srun" and not has_default and "SLURM_MPI_TYPE" not in {**os.environ, **declared()}
 
 
 def connect_mpi(kind):
@@ -262,13 +257,21 @@ def connect_mpi(kind):
         frames.Log(PROGRAMS).write(b"c", [b""])
 
 
-def can_load(kind, nodes):
-    """Tests whether a step with this type of MPI starts on so many nodes."""
+def try_mpi(kind, nodes):
+    """Starts a step with this type of MPI on so many nodes that does nothing."""
+    # up to 21.08 it would wait for the step that has the GPUs
+    return subprocess.Popen(on_each(nodes, kind, ["true"], ["--gres=none"]), env=of_job(), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def has_started(step):
+    """Returns whether a step of `try_mpi` has started. None is left running."""
     try:
-        # up to 21.08 it would wait for the step that has the GPUs
-        return on_each(nodes, kind, ["true"], options=["--gres=none"]).returncode == 0
+        return step.wait(LIMIT) == 0
     except subprocess.TimeoutExpired:
         return False
+    finally:
+        step.terminate()
 
 
 def ask(argv):
@@ -443,14 +446,18 @@ def show_job():
 def look_around(launch, config, nodes, env):
     """Asks the nodes for their addresses, and which type of MPI they can load if the launcher needs one. Returns both
     answers."""
-    def ask_mpi():
-        return mpi_type(config, len(nodes)) if needs_mpi_type(launch) else None
-
-    prologs = prolog_limit(config)
+    prologs, is_asked = prolog_limit(config), needs_mpi_type(launch, config)
     # a step that fails while a prolog still runs would say nothing about MPI
-    mpi = None if prologs else Question(ask_mpi)
-    found = addresses(nodes, env, launch["start_timeout"] + prologs)
-    return found, mpi.answer() if mpi else ask_mpi()
+    tried = try_mpi("pmix", len(nodes)) if is_asked and not prologs else None
+    try:
+        found = addresses(nodes, env, launch["start_timeout"] + prologs)
+        if tried and has_started(tried):
+            return found, "pmix"
+    finally:
+        if tried:
+            tried.terminate()
+    # again by itself: a slow node may have been why it failed
+    return found, mpi_type(len(nodes)) if is_asked else None
 
 
 def prepare(ranks):
@@ -567,8 +574,7 @@ def begin(ranks):
             find_commands()
             subprocess.run(["scancel", os.environ["SLURM_JOB_ID"]])
         return False
-    # what is on the way is removed then
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what is on the way is removed then
     try:
         find_commands()
         prepare(ranks)
