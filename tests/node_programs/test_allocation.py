@@ -19,6 +19,9 @@ import here  # noqa: E402
 import processes  # noqa: E402
 import variables  # noqa: E402
 
+# a shell lets what it starts in its background ignore it, and children inherit that
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 class Placement(unittest.TestCase):
     def test_lists_of_slurm_are_read(self):

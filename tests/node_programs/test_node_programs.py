@@ -74,6 +74,9 @@ import starting  # noqa: E402
 import waiting  # noqa: E402
 import workers  # noqa: E402
 
+# a shell lets what it starts in its background ignore it, and children inherit that
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def tearDownModule():
     shutil.rmtree(JOB)
@@ -122,7 +125,7 @@ class Arguments(unittest.TestCase):
         self.assertTrue(len(chosen) > 1 and all(int(port) in ports.PORTS for port in chosen), chosen)
 
     def test_pauses_double_up_to_a_limit(self):
-        self.assertEqual([job_supervisor.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
+        self.assertEqual([job_state.pause_before(number, 2) for number in (1, 2, 3, 9)], [2, 4, 8, 300])
 
 
 class Peers(unittest.TestCase):
@@ -686,6 +689,26 @@ class Answers(unittest.TestCase):
             self.assertEqual(read(number=3, ranks=[2, 3]), (True, 3), "written at the same time")
             self.assertEqual(read(number=2), (False, 3), "it is older")
             self.assertEqual(read(number=4, ranks=[]), (True, None))
+
+    def test_ranks_that_served_have_their_grace_period_unless_one_has_failed(self):
+        for code, failed, fault, expected in ((0, [], None, 60), (None, [7], None, 2), (None, [], {"kind": "x"}, 2)):
+            supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)
+            launcher = mock.Mock(code=code, served=[2, 3], fault=fault)
+            supervisor.attempt = mock.Mock(changed=False, stopping=[], launcher=launcher, failed=failed)
+            supervisor.signals, supervisor.limits = [], job_state.Limits(60, 2, 0, None)
+            supervisor.allocation, supervisor.start_reaping = job_state.OUTSIDE, mock.Mock()
+            supervisor.reap_everywhere(workers.Report(), True)
+            self.assertEqual(supervisor.start_reaping.call_args[0][0], expected, code)
+
+    def test_roles_need_the_nodes_that_they_had(self):
+        supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)
+        places = [{"node": node, "address": node, "ranks": 1} for node in "abc"]
+        supervisor.launch, supervisor.has_roles = {"node": "a", "workers": places[1:]}, True
+        supervisor.roster, supervisor.nodes = roster.Roster(places, "a"), mock.Mock()
+        supervisor.nodes.answering.side_effect = [{"b"}, {"b", "c"}]
+        for expected in (["c"], []):
+            supervisor.choose_nodes()
+            self.assertEqual((supervisor.silent, roster.ranks(supervisor.roster.assigned)), (expected, 3))
 
     def test_a_launcher_may_be_lost_again_after_a_while(self):
         supervisor = job_supervisor.JobSupervisor.__new__(job_supervisor.JobSupervisor)
@@ -1814,6 +1837,12 @@ class Hangs(unittest.TestCase):
             reports.see(line)
         self.assertEqual(len(reports.awaited()), 64)
         self.assertEqual(reports.awaited()[0], {"rank": 0, "tensors": "?[2J"})
+        # Rust makes them numbers in the job, except in frames that have only those
+        reports = rank_supervisor.HangReports(mock.Mock(), self.LAUNCHER, lambda rank: rank + 10)
+        for line in (b"Missing:", b"1!: grad", b"stalled for 60"):
+            reports.see(line)
+        self.assertEqual(reports.awaited(), [{"rank": 1, "tensors": "grad"}])
+        reports.log.state.assert_called_once_with(b"h", b"11 60 grad")
         # the ranks have gone on
         with mock.patch.object(hang_reports, "NAMED", -1):
             self.assertEqual(reports.awaited(), [])

@@ -2,6 +2,7 @@
 src/scripts/programs). tests/node_programs.rs runs them with every interpreter that it finds."""
 import ast
 import http.server
+import contextlib
 import itertools
 import json
 import os
@@ -28,6 +29,7 @@ with open(os.path.join(JOB, "hvdctl-python"), "w") as program:
             program.write(part.read())
 sys.path.insert(0, JOB)
 import addresses  # noqa: E402
+import attempt  # noqa: E402
 import frames  # noqa: E402
 import job_state  # noqa: E402
 import launchers  # noqa: E402
@@ -36,6 +38,7 @@ import rank_role  # noqa: E402
 import ready  # noqa: E402
 import reap  # noqa: E402
 import roles  # noqa: E402
+import workers  # noqa: E402
 
 
 def tearDownModule():
@@ -63,12 +66,12 @@ RUNS, STARTS = seen(), seen(missing=[0])
 class Attempt:
     """An attempt with these roles, and what was done."""
 
-    def __init__(self, *described):
-        self.roles, self.states, self.done, self.end = described, roles.begin(described), [], None
+    def __init__(self, *described, pause=0):
+        self.pause, self.roles, self.states, self.done, self.end = pause, described, roles.begin(described), [], None
 
     def observe(self, now, *observed):
         """Returns what is done next."""
-        self.states, actions, self.end = roles.decide(self.roles, self.states, roles.Observed(now, observed))
+        self.states, actions, self.end = roles.decide(self.roles, self.states, roles.Observed(now, observed, self.pause))
         self.done += actions
         return actions
 
@@ -78,7 +81,7 @@ class States(unittest.TestCase):
         with open(roles.__file__) as file:
             nodes = list(ast.walk(ast.parse(file.read())))
         imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-        self.assertEqual(imported, ["collections", "faults"])
+        self.assertEqual(imported, ["collections", "faults", "job_state"])
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
         self.assertFalse(used & {"open", "print", "input", "exec", "eval", "__import__"})
 
@@ -101,11 +104,11 @@ class States(unittest.TestCase):
         self.assertEqual(one.observe(4, seen(), STARTS, RUNS), [])
         self.assertEqual(one.observe(5, seen(), RUNS, RUNS), [(roles.NOTE_READY, 1, 2), (roles.START, 0, 0)])
 
-    def test_what_is_not_ready_in_time_ends_the_attempt_if_something_depends_on_it(self):
+    def test_what_is_not_ready_in_time_ends_the_attempt_if_something_waits_for_it(self):
         line = {"kind": "line", "text": "x"}
         late, over = (601, STARTS), (30, seen(code=0, missing=[0]))
         for condition, needs, (now, observed), seconds in (
-                (line, [1], late, 600), (line, [], late, 600), (None, [1], late, 600), (None, [], late, None),
+                (line, [1], late, 600), (line, [], late, None), (None, [1], late, 600), (None, [], late, None),
                 (line, [1], (599, STARTS), None), (line, [1], (601, RUNS), None),
                 # it has ended, and never will be
                 (line, [1], over, 30), (line, [], over, None)):
@@ -113,8 +116,31 @@ class States(unittest.TestCase):
             one.observe(0, seen(), seen())
             one.observe(now, RUNS, observed)
             fault = {"kind": "role_not_ready", "role": "b", "seconds": seconds, "ranks": "0"}
+            fault.update({"ended": True} if observed == over[1] else {})
             self.assertEqual(one.end, seconds and roles.End(None, fault, []), (condition, needs, now))
+        # all have begun that need it
+        one = Attempt(role("a", needs=[1]), role("b", restarts(1), condition=line))
+        one.observe(0, seen(), seen())
+        one.observe(1, seen(), RUNS)
+        one.observe(2, RUNS, seen(failed=7))
+        one.observe(3, RUNS, seen(missing=[0], ended=True))
+        one.observe(700, RUNS, STARTS)
+        self.assertIsNone(one.end)
         self.assertEqual(roles.names(list(range(20))), ", ".join(map(str, range(16))) + ", …")
+
+    def test_what_never_begins_is_not_waited_for(self):
+        serves = {"kind": "with", "role": 2}
+        chosen = [role("a", needs=[1]), role("b", serves, needs=[3]), role("c", WITH_FIRST), role("d", WITH_FIRST)]
+        for last, fault in ((chosen, {"kind": "role_not_ready", "role": "b", "seconds": 0, "ranks": "0, 1",
+                                      "ended": True}),
+                            # it never begins itself
+                            ([role("a", {"kind": "with", "role": 1}, needs=[1])] + chosen[1:3] + [role("d")], None)):
+            one, idle = Attempt(*last), seen(missing=[0, 1])
+            one.observe(0, *[idle] * 4)
+            for now in (1, 2):
+                one.observe(now, idle, idle, seen(code=0), STARTS)
+            self.assertEqual(one.end, fault and roles.End(None, fault, [1]))
+        self.assertEqual(one.states[0], roles.Over(None, False, True))
 
     # ends of the second role, what is seen of it, what follows at once, and in the end; the first one goes on
     TABLE = (
@@ -165,6 +191,27 @@ class States(unittest.TestCase):
         one.observe(3, RUNS, seen(failed=8))
         one.observe(4, RUNS, seen(failed=8))
         self.assertEqual(one.end, roles.End(8, None, []))
+
+    def test_pauses_between_the_starts_of_a_role_grow(self):
+        one = Attempt(role("a"), role("b", restarts(2)), pause=5)
+        one.observe(0, seen(), seen())
+        one.observe(1, RUNS, seen(failed=7))
+        one.observe(10, RUNS, seen(ended=True))
+        self.assertEqual(one.observe(14.9, RUNS, seen(ended=True)), [])
+        self.assertEqual(one.observe(15, RUNS, seen(ended=True)), [(roles.START, 1, 1)])
+        one.observe(20, RUNS, seen(failed=7))
+        one.observe(30, RUNS, seen(ended=True))
+        self.assertEqual(one.observe(39.9, RUNS, seen(ended=True)), [])
+        self.assertEqual(one.observe(40, RUNS, seen(ended=True)), [(roles.START, 1, 2)])
+
+    def test_the_job_may_end_while_a_role_pauses(self):
+        for ended, end in ((seen(code=0), roles.End(0, None, [1])), (seen(failed=9), roles.End(9, None, [1]))):
+            one = Attempt(role("a"), role("b", restarts(1)), pause=5)
+            one.observe(0, seen(), seen())
+            one.observe(1, RUNS, seen(failed=7))
+            one.observe(2, RUNS, seen(ended=True))
+            self.assertEqual(one.observe(3, ended, seen(ended=True)), [])
+            self.assertEqual(one.end, end)
 
     def test_roles_end_with_the_one_that_they_serve(self):
         chain = [role("a"), role("b", restarts(1)), role("c", {"kind": "with", "role": 1}),
@@ -361,6 +408,20 @@ class Files(unittest.TestCase):
         self.assertEqual([reap.started(0, reap.Role(number)) for number in (0, 1)], [1, 2])
         self.assertEqual(reap.parse_states(states, of=range(5, 7))["exits"][0]["rank"], 5)
 
+    def test_a_rank_that_started_again_counts_once_and_anew_for_the_next_start(self):
+        with open(os.path.join(JOB, "states"), "w") as file:
+            file.write("1.0 5 s \n1.0 6 s \n2.0 5 x 7\n2.1 6 x 143 signal asked\n4.0 5 s \n")
+        self.addCleanup(os.unlink, os.path.join(JOB, "states"))
+        self.assertEqual(reap.states()["started"], 2)
+        program = [sys.executable, "-I", os.path.join(JOB, "reap.py"), "started"]
+        for since, expected in (("0.000000", 2), ("3.000000", 1), ("5.000000", 0)):
+            self.assertEqual(reap.started(float(since), reap.Role(1)), expected)
+            printed = subprocess.check_output(program + [since, "role=1"]).split(b"\n")
+            self.assertEqual(printed[1:3], [reap.READY, b"%d" % expected])
+        # a rank that the driver of an elastic job has replaced
+        self.put("launcher.json", {"rank": ["RANK"]})
+        self.assertEqual(reap.states()["started"], 3)
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -411,6 +472,25 @@ class Ready(unittest.TestCase):
             one.see(line)
             self.assertEqual(one.is_ready, expected)
 
+    def test_a_file_that_an_earlier_start_has_left_does_not_count(self):
+        path = os.path.join(JOB, "is left")
+
+        def left(seconds):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            open(path, "w").close()
+            os.utime(path, (time.time() - seconds,) * 2)
+            return self.check({"kind": "file", "path": "is left"})
+
+        self.assertFalse(left(60).holds())
+        # another rank has just written it, by a clock that is a little behind
+        self.assertTrue(left(ready.COARSE / 2).holds())
+        changed = left(60)
+        os.utime(path, (time.time() - 30,) * 2)
+        self.assertTrue(changed.holds())
+        os.unlink(path)
+        self.assertFalse(changed.holds())
+
     def test_a_file_may_be_there_only_at_the_end(self):
         path = os.path.join(JOB, "is there")
         one = self.check({"kind": "file", "path": "is there"})
@@ -448,7 +528,8 @@ class Ready(unittest.TestCase):
 
 
 class Launchers(unittest.TestCase):
-    LAUNCH = {"node": "a", "grace": 60, "start_timeout": 9, "workers": [], "roles": [TRAINER, GENERATOR]}
+    LAUNCH = {"node": "a", "grace": 60, "start_timeout": 9, "workers": [], "roles": [TRAINER, GENERATOR],
+              "restart_pause": 2}
 
     def test_reports_are_taken_for_the_ranks_of_a_role(self):
         log = frames.Log(JOB)
@@ -475,6 +556,54 @@ class Launchers(unittest.TestCase):
         one.report.ends = {"a": {"ahead": 0.0, "exits": [end(1, 50.0, 9), end(1, 103.0, 7), end(0, 101.0, 6)]},
                            "b": {"ahead": 1000.0, "exits": [end(4, 1102.0, 137, number=9), end(5, 1101.5, 143, True)]}}
         self.assertEqual(one.failure(), {"rank": 4, "node": "b", "code": 137, "signal": 9})
+
+    def test_only_the_new_starts_of_a_role_that_is_started_again_count(self):
+        nodes = mock.Mock()
+        nodes.started.return_value = 2
+        first = launchers.OfRole(1, self.LAUNCH, None, None, nodes)
+        first.report.ends = {"a": {"ahead": 0.0, "exits": []}, "b": {"ahead": 1000.0, "exits": []}}
+        again = launchers.OfRole(1, self.LAUNCH, None, None, nodes, first)
+        self.assertEqual(first.since, 0)
+        self.assertAlmostEqual(again.since, time.time(), delta=60)
+        for one, since in ((first, 0), (again, again.since + 1000)):
+            nodes.started.reset_mock()
+            with mock.patch.object(reap, "started", return_value=1) as here, mock.patch.object(reap, "Role"):
+                one.check.poll()
+            nodes.started.assert_called_once_with(GENERATOR["places"][1], 1, since)
+            self.assertEqual(here.call_args[0][0], one.since)
+        # without a role, as its driver has assigned the ranks
+        self.assertEqual(attempt.StartCheck(self.LAUNCH, nodes, [], 7).since_on("b"), 0)
+        ssh = mock.Mock(return_value=mock.MagicMock())
+        ssh.return_value.stdout.readline.return_value = b""
+        with mock.patch.object(workers.Workers, "ssh", ssh):
+            workers.Workers({"workers": [], "port": 1}, None).started(GENERATOR["places"][1], 1, 7.5)
+        self.assertTrue(ssh.call_args[0][2][0].endswith(" started 7.500000 role=1"), ssh.call_args)
+
+    def test_an_end_counts_until_the_role_is_started_again(self):
+        launch = dict(self.LAUNCH, roles=[TRAINER, dict(GENERATOR, ends=restarts(1))])
+        one = launchers.Launchers(launch, mock.Mock(), None, None)
+        with mock.patch.object(attempt.Launcher, "start"):
+            one.start_role(1, 0)
+            self.assertEqual(one.since(4), 0, "clocks may be wrong")
+            one.start_role(1, 1)
+        self.assertGreater(one.since(4), 0)
+        self.assertEqual(one.since(0), 0)
+
+    def test_a_node_that_roles_need_and_that_does_not_answer_ends_the_attempt(self):
+        log = mock.Mock()
+        one = launchers.Launchers(self.LAUNCH, log, None, None)
+        one.silent = ["b"]
+        one.start([], 1)
+        self.assertEqual((one.code, one.started), (1, {}))
+        log.write.assert_called_once_with(b"l", [b"no answer from b: a job with roles needs all of its nodes"])
+
+    def test_ranks_that_did_not_start_are_not_ready(self):
+        one = launchers.Launchers(self.LAUNCH, mock.Mock(), None, None)
+        with mock.patch.object(roles, "decide", return_value=(one.states, [], None)) as decide:
+            one.follow()
+        observed = decide.call_args[0][2]
+        self.assertEqual([role.missing for role in observed.roles], [[0, 1, 2]] * 2)
+        self.assertEqual(observed.pause, 2)
 
     def test_ports_that_cannot_be_chosen_end_the_attempt(self):
         log = mock.Mock()

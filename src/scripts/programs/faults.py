@@ -34,9 +34,10 @@ def too_few_ranks(ranks, seconds):
     return fault("too_few_ranks", ranks=ranks, seconds=seconds)
 
 
-def role_not_ready(role, seconds, ranks):
-    """`ranks`: those that were not ready, by their numbers in the role."""
-    return fault("role_not_ready", role=role, seconds=seconds, ranks=ranks)
+def role_not_ready(role, seconds, ranks, ended):
+    """`ranks`: those that were not ready, by their numbers in the role; `ended`: whether it has ended, or never
+    began."""
+    return fault("role_not_ready", role=role, seconds=seconds, ranks=ranks, **({"ended": True} if ended else {}))
 
 
 def not_allocated(message):

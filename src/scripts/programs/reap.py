@@ -181,13 +181,13 @@ def forget(again):
                 os.unlink(os.path.join(HERE, file))
 
 
-def parse_states(lines, since=0, of=None):
+def parse_states(lines, since=0, of=None, again=False):
     """How many ranks started, how they ended, which of them hang or were reported to, how much of their output a full
     disk lost, which gave up waiting, which made no progress when they were asked to end, and where they were, since
     then, by the lines of `states`, which are frames of the log. Leaves out what is cut off by a full disk, or
-    impossible. `of`: the ranks that count; None: all."""
+    impossible. `of`: the ranks that count; None: all. `again`: whether one that starts again counts once."""
     found = {"started": 0, "exits": [], "hung": [], "lost": [], "gave_up": [], "quiet": [], "places": []}
-    places = {}
+    places, begun = {}, set()
 
     def add(name, **fields):
         if files.fits([fields], REPORT[name]):
@@ -200,7 +200,8 @@ def parse_states(lines, since=0, of=None):
             if at < since or of is not None and rank not in of:
                 continue
             if kind == "s":
-                found["started"] += 1
+                found["started"] += not (again and rank in begun)
+                begun.add(rank)
             elif kind == "x":
                 code, marks = int(words[3]), " ".join(words[4:]).split()
                 add("exits", time=at, rank=rank, code=code, signal=code - 128 if "signal" in marks else None,
@@ -235,9 +236,16 @@ def deliver(number):
     send(number, [pid for pid in programs() if (signals(pid, b"SigCgt") or 0) & bit])
 
 
+def have_roles():
+    """Whether the ranks of the job have roles, some of which may be started again."""
+    with contextlib.suppress(OSError, ValueError):
+        return "roles" in files.load("launcher.json")
+    return False  # the suppressed error
+
+
 def states(since=0, of=None):
     try:
-        return parse_states(files.read("states").decode(errors="replace").splitlines(), since, of)
+        return parse_states(files.read("states").decode(errors="replace").splitlines(), since, of, have_roles())
     except OSError:
         return parse_states([])
 
@@ -313,7 +321,7 @@ def main():
         return step(sys.argv[2])
     os.write(1, b"\n" + READY + b"\n")
     if sys.argv[1] == "started":
-        print(started(role=role_of(sys.argv)), flush=True)
+        print(started(float(sys.argv[2]), role_of(sys.argv)), flush=True)
         return 0
     if sys.argv[1] == "ports":
         import ports  # takes a while, and ranks start and end without it

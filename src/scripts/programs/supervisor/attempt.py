@@ -115,11 +115,12 @@ class Position:
 class StartCheck:
     """Checks that all ranks start in time. Queries the nodes at the deadline, and again those that do not answer.
     `since`: when the launcher has assigned the ranks. On other nodes than this one, nothing is left of ranks that it
-    has replaced. `role`: the number of the role that has them."""
+    has replaced. `role`: the number of the role that has them. If that is started again, the others record its earlier
+    starts, too; `ahead`: by how many seconds their clocks are."""
 
-    def __init__(self, launch, nodes, places, since=0, role=None):
+    def __init__(self, launch, nodes, places, since=0, role=None, ahead=None):
         self.node, self.limit, self.nodes, self.places = launch["node"], launch["start_timeout"], nodes, list(places)
-        self.since, self.role = since, role
+        self.since, self.role, self.ahead = since, role, ahead or {}
         self.of = "" if role is None else " of " + launch["roles"][role]["name"]
         self.next = time.monotonic() + self.limit
         self.thread, self.unanswered, self.missing = None, {}, {}
@@ -150,11 +151,15 @@ class StartCheck:
 
     def ask(self, place, started):
         if place["node"] != self.node:
-            count = self.nodes.started(place, self.role)
+            count = self.nodes.started(place, self.role, self.since_on(place["node"]))
         else:
             count = reap.started(self.since, None if self.role is None else reap.Role(self.role))
         if count is not None:
             started[place["node"]] = count
+
+    def since_on(self, node):
+        """Since when ranks of another node count, by its clock."""
+        return self.since + self.ahead[node] if self.role is not None and node in self.ahead else 0
 
     def describe(self, started):
         missing = {}

@@ -11,7 +11,7 @@ NAMED = 90  # seconds for which that counts: Horovod names them once a minute
 class HangReports:
     """The reports of the launcher's library on ranks that keep the others waiting: on the standard error of the rank
     that coordinates, or of those that wait for the others to begin. Those with which it gives up become frames.
-    launcher.json has the patterns. `in_job`: returns the number in the job of a rank that is named."""
+    launcher.json has the patterns. A library numbers the ranks of its role. `in_job`: returns the number in the job."""
 
     def __init__(self, log, launcher, in_job=lambda rank: rank):
         self.log, self.init, self.missing, self.in_job = log, launcher["init"].encode(), [], in_job
@@ -49,12 +49,12 @@ class HangReports:
         return is_new
 
     def awaited(self):
-        """The ranks that the others wait for now, with the tensors: the report is repeated as long as they wait."""
+        """The ranks that the others wait for now, by their numbers in the role, with the tensors: the report is repeated
+        as long as they wait."""
         if self.named is None or time.monotonic() - self.named > NAMED:
             return []
         text = [(int(rank), tensors.decode(errors="replace")) for rank, tensors, _ in self.missing]
-        return [{"rank": self.in_job(rank), "tensors": stacks.short(tensors)} for rank, tensors in text
-                if rank < 1 << 31]
+        return [{"rank": rank, "tensors": stacks.short(tensors)} for rank, tensors in text if rank < 1 << 31]
 
     def report(self, rank, seconds, tensors):
         # a longer number is none of a rank

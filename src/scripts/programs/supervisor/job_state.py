@@ -86,6 +86,16 @@ LEAVE = "leave"  # leave everything to Slurm, which starts the job again: it kee
 NOTE_REASON = "note reason"  # let this signal be the first that requested the end
 
 
+# seconds between two attempts, or two starts of a role; the first pause is `restart_pause`, and each is twice the one
+# before
+LONGEST_PAUSE = 300
+
+
+def pause_before(number, first):
+    """Seconds before a restart, where 1 is the first one."""
+    return min(first * 2 ** (number - 1), LONGEST_PAUSE)
+
+
 def fault_of(signals):
     """The fault if not the user has requested the end first."""
     return FAULTS.get(signals[0]) if signals else None

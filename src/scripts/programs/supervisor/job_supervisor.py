@@ -53,14 +53,7 @@ from attempt import (  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECONNECT = 20  # seconds after which a broken connection is opened again; 5 s beyond `keep_alive` if that is less
-# seconds between two attempts; the first pause is `restart_pause`, and each is twice the one before
-LONGEST_PAUSE = 300
 WITH_WORDS = 5  # failed attempts of which attempts.json has what the ranks have said
-
-
-def pause_before(number, first):
-    """Seconds before attempt `number`, where 1 is the first restart."""
-    return min(first * 2 ** (number - 1), LONGEST_PAUSE)
 
 
 class JobSupervisor:
@@ -90,6 +83,7 @@ class JobSupervisor:
         self.attempts = []  # the results of those that failed
         self.outside = []  # files that are outside the mounts
         self.reasons = {}  # why nodes have left an elastic job, as far as that is known
+        self.silent = []  # nodes that roles need and that did not answer before this attempt
         self.losses = []  # when a launcher that kept the ranks has ended by itself
         self.is_recorded = False
         elastic = launch["elastic"]
@@ -236,6 +230,8 @@ class JobSupervisor:
         of = launchers.Launchers if self.has_roles else Launcher
         self.attempt = Attempt(of(self.launch, self.log, self.children, self.nodes), driver)
         self.nodes.connect()
+        if self.has_roles:
+            self.attempt.launcher.silent = self.silent
         self.attempt.launcher.start(places, self.starts)
         self.attempt.check, self.attempt.connected = StartCheck(self.launch, self.nodes, places), time.monotonic()
         if self.has_roles:
@@ -405,7 +401,7 @@ class JobSupervisor:
         self.await_answer()
         if self.allocation == job_state.TAKEN:
             attempt.outcome.update(silent=[], silence={})
-        pause = pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
+        pause = job_state.pause_before(len(self.attempts) + 1, self.launch["restart_pause"])
         is_frequent = roster.are_too_many(self.losses, time.monotonic())
         kept = attempt.keeps_ranks() and not is_frequent and "reason" not in attempt.outcome
         returns = self.returns() if self.allocation == job_state.TAKEN else None
@@ -465,7 +461,9 @@ class JobSupervisor:
         mounts."""
         urgent = job_state.is_urgent(self.signals)
         attempt = self.attempt
-        has_time = attempt.changed or bool(attempt.stopping or attempt.launcher.served)
+        # 0: the roles that end the job have ended, and nothing has failed
+        serves = attempt.launcher.code == 0 and attempt.launcher.served
+        has_time = attempt.changed or bool(attempt.stopping or serves)
         ends = self.start_reaping(job_state.grace_period(self.signals, has_time, self.limits, self.given()), report,
                                   again)
         while not ends.has_ended():
@@ -514,10 +512,11 @@ class JobSupervisor:
         self.launch["workers"].extend(self.membership.added() if self.membership else [])
 
     def choose_nodes(self):
-        """Uses the nodes that answer, or all if none would be left. Roles keep their numbers of ranks, and so their
-        nodes."""
+        """Uses the nodes that answer, or all if none would be left. Roles keep their numbers of ranks, and so need all
+        of their nodes."""
         answering = self.nodes.answering(self.launch["workers"]) | {self.launch["node"]}
         if self.has_roles:
+            self.silent = [node for node in roster.nodes(self.roster.assigned) if node not in answering]
             return
         self.roster.begin([place for place in self.roster.places if place["node"] in answering] or self.roster.places)
         gone = roster.nodes(self.roster.those(roster.LOST))

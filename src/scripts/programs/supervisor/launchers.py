@@ -21,25 +21,28 @@ def ranks_of(role):
 
 
 class OfRole:
-    """A role, from one start to its end. `since`: when it was started, in seconds since the epoch."""
+    """A role, from one start to its end. `earlier`: its start before, if it is started again; `since`: when it was
+    then, in seconds since the epoch: what the nodes know from before belongs to earlier starts. 0 at the first one."""
 
-    def __init__(self, number, launch, log, children, nodes):
+    def __init__(self, number, launch, log, children, nodes, earlier=None):
         self.number, self.launch, self.nodes = number, launch, nodes
         self.places, self.ranks = launch["roles"][number]["places"], ranks_of(launch["roles"][number])
         self.launcher = Launcher(launch, log, children, nodes, number)
-        self.since, self.failed, self.thread, self.report = time.time(), None, None, workers.Report()
-        self.check = StartCheck(launch, nodes, self.places, role=number)
+        self.failed, self.thread, self.report = None, None, workers.Report()
+        self.since = time.time() if earlier else 0
+        ahead = {node: end["ahead"] for node, end in earlier.report.ends.items()} if earlier else {}
+        self.check = StartCheck(launch, nodes, self.places, self.since, role=number, ahead=ahead)
 
     def observe(self):
+        missing = [number for number, rank in enumerate(self.ranks) if rank not in self.launcher.ready]
         if self.thread:
-            return roles.Role(None, None, [], not self.thread.is_alive())
+            return roles.Role(None, None, missing, not self.thread.is_alive())
         code = self.launcher.poll()
         if code is not None:
             # what it has written before its end
             self.launcher.listen(0)
         if self.launcher.failures and self.failed is None:
             self.failed = self.launcher.failures[0][0]
-        missing = [number for number, rank in enumerate(self.ranks) if rank not in self.launcher.ready]
         return roles.Role(code, self.failed, missing, False)
 
     def begin_end(self, grace):
@@ -72,13 +75,14 @@ class OfRole:
 
 class Launchers:
     """Has the attributes and methods of a launcher. `fault`: that which ends the attempt; `served`: the ranks in the
-    job whose ends count for nothing, when it has ended."""
+    job whose ends count for nothing, when it has ended; `silent`: nodes that do not answer."""
 
     def __init__(self, launch, log, children, nodes):
         self.launch, self.log, self.children, self.nodes = launch, log, children, nodes
         self.roles = launch["roles"]
         self.states, self.started = roles.begin(self.roles), {}  # OfRole by the numbers of roles
         self.failures, self.code, self.fault, self.served, self.number = [], None, None, [], 0
+        self.silent = []
 
     @property
     def processes(self):
@@ -104,6 +108,8 @@ class Launchers:
         """Begins the attempt with this number, on the nodes of all roles."""
         self.number = number
         try:
+            if self.silent:
+                raise OSError("no answer from %s: a job with roles needs all of its nodes" % ", ".join(self.silent))
             addresses.choose(self.launch, self.nodes)
         except OSError as error:
             self.log.write(b"l", [str(error).encode(errors="replace")])
@@ -116,7 +122,7 @@ class Launchers:
         if again:
             self.note(number, {"again": again, "of": self.roles[number]["ends"]["times"],
                                "exit": earlier and earlier.failure()})
-        one = self.started[number] = OfRole(number, self.launch, self.log, self.children, self.nodes)
+        one = self.started[number] = OfRole(number, self.launch, self.log, self.children, self.nodes, earlier)
         one.launcher.start(one.places, self.number + again)
 
     def end_role(self, number, has_failed):
@@ -150,9 +156,10 @@ class Launchers:
         return self.code
 
     def follow(self):
-        idle = roles.Role(None, None, [], False)
-        seen = [self.started[number].observe() if number in self.started else idle for number in range(len(self.roles))]
-        observed = roles.Observed(time.monotonic(), seen)
+        seen = [self.started[number].observe() if number in self.started
+                else roles.Role(None, None, list(range(len(ranks_of(role)))), False)
+                for number, role in enumerate(self.roles)]
+        observed = roles.Observed(time.monotonic(), seen, self.launch["restart_pause"])
         self.states, actions, end = roles.decide(self.roles, self.states, observed)
         perform = {roles.START: self.start_role, roles.END: self.end_role, roles.NOTE_READY: self.note_ready}
         for action, *arguments in actions:
@@ -167,13 +174,11 @@ class Launchers:
             self.code = end.code
 
     def since(self, rank):
-        """When the role of a rank was started last, in seconds since the epoch."""
+        """When the role of a rank was started again last, in seconds since the epoch."""
         return next((one.since for one in self.started.values() if rank in one.ranks), 0)
 
     def add_to(self, outcome):
         """Adds what is known of roles to the outcome of the attempt."""
-        # those that were started again count once
-        outcome["started"] = min(outcome["started"], sum(len(ranks_of(role)) for role in self.roles))
         if self.served:
             outcome["served"] = self.served
 

@@ -10,6 +10,7 @@ EVERY = 0.2  # seconds between two checks
 ANSWER = 2  # seconds for an answer
 URL = re.compile(r"http://:(\d+)(/.*)?\Z", re.S)
 LOCAL = "127.0.0.1"
+COARSE = 2  # seconds by which the times of a file system may be too early
 
 
 def accepts(address, port):
@@ -36,7 +37,7 @@ def answers(address, port, path):
 
 
 class Check:
-    """A check whether a rank is ready. `condition`: as launcher.json has it; `role`: the rank's (rank_role.py);
+    """A check whether a rank is ready, made before its program starts. `condition`: as launcher.json has it; `role`: the rank's (rank_role.py);
     `report`: reports that it is, and returns whether that was possible."""
 
     def __init__(self, condition, role, report):
@@ -44,6 +45,8 @@ class Check:
         self.condition, self.role, self.report = condition, role, report
         self.is_ready, self.is_reported = self.kind is None, False
         self.text = condition["text"].encode() if self.kind == "line" else None
+        self.since = time.time()
+        self.left = self.written() if self.kind == "file" else None  # by an earlier start
 
     def begin(self):
         if self.kind in ("http", "port", "file"):
@@ -58,9 +61,19 @@ class Check:
             self.is_ready = self.holds()
             time.sleep(EVERY)
 
+    def written(self):
+        """When the file was written, and what else changes when it is written again; None if it does not exist."""
+        try:
+            found = os.stat(os.path.join(self.role.job["cwd"], self.condition["path"]))
+            return found.st_mtime, found.st_ino, found.st_size
+        except OSError:
+            return None
+
     def holds(self):
         if self.kind == "file":
-            return os.path.exists(os.path.join(self.role.job["cwd"], self.condition["path"]))
+            # one that has changed since is new whatever the clock of a file server says
+            written = self.written()
+            return bool(written) and (written[0] >= self.since - COARSE or written != self.left)
         port, path = self.role.ports.get(self.condition.get("name")), None
         if self.kind == "http":
             found = URL.match(self.role.fill_in(self.condition["url"]))

@@ -212,10 +212,11 @@ class Workers:
         for_each(candidates, lambda worker: self.reap(worker, grace, True, report, threading.Event(), everywhere))
         return set(report.ends)
 
-    def started(self, worker, role=None):
+    def started(self, worker, role=None, since=0):
         """How many ranks have started on a node, or None if it does not answer. Uses a login of its own: the open
-        connection is for the end. `role`: the number of the only one that counts."""
-        command = [reaper("started", *of_role(role))]
+        connection is for the end. `role`: the number of the only one that counts; `since`: when they have, by the
+        node's clock."""
+        command = [reaper("started", "%.6f" % since, *of_role(role))]
         try:
             child = self.ssh(worker, [], command, subprocess.DEVNULL, subprocess.PIPE)
         except OSError:
