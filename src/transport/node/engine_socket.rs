@@ -28,7 +28,7 @@ pub struct EngineSocket {
 }
 
 /// The socket of this machine at which an ssh master accepts a connection for the node's.
-pub struct Listener {
+pub struct EngineListener {
     session: Arc<Session>,
     here: PathBuf,
     there: PathBuf,
@@ -38,27 +38,23 @@ pub struct Listener {
 impl Transport {
     /// Connects to the socket of the node's engine, if the login may open it. `None`: another way is needed. The listener is
     /// closed after the first answer.
-    pub async fn dial_engine(&self) -> Option<(EngineSocket, Listener)> {
+    pub async fn dial_engine(&self) -> Option<(EngineSocket, EngineListener)> {
         let (Channel::Ssh(connections), Engine::Direct(_)) = (&self.channel, &self.access.engine) else { return None };
         let socket = Path::new(self.access.engine.socket()?);
-        timeout(MASTER_LIMIT, connections.dial(socket)).await.ok()?.ok()
+        timeout(MASTER_LIMIT, EngineSocket::open(connections, socket)).await.ok()?.ok()
     }
 }
 
 impl EngineSocket {
-    /// Connects to a socket of the node by a socket in this directory.
+    /// Connects to a socket of the node over the first connection.
     ///
     /// # Errors
-    /// When the ssh master does not listen.
-    pub(super) async fn open(
-        session: Arc<Session>,
-        directory: &Path,
-        socket: &Path,
-        connections: Arc<Connections>,
-    ) -> io::Result<(EngineSocket, Listener)> {
+    /// When the ssh master or its directory is gone, or it does not listen.
+    async fn open(connections: &Arc<Connections>, socket: &Path) -> io::Result<(EngineSocket, EngineListener)> {
+        let (session, directory) = connections.master()?;
         let dir = paths::private_directory().prefix("e").tempdir_in(directory)?;
-        let listener = Listener { session, here: dir.path().join("s"), there: socket.to_owned(), _dir: dir };
-        let Listener { session, here, there, .. } = &listener;
+        let listener = EngineListener { session, here: dir.path().join("s"), there: socket.to_owned(), _dir: dir };
+        let EngineListener { session, here, there, .. } = &listener;
         session.request_port_forward(ForwardType::Local, unix(here), unix(there)).await.map_err(io::Error::other)?;
         let stream = match UnixStream::connect(here).await {
             Ok(stream) => stream,
@@ -67,11 +63,11 @@ impl EngineSocket {
                 return Err(error);
             }
         };
-        Ok((EngineSocket { stream, _connections: connections }, listener))
+        Ok((EngineSocket { stream, _connections: Arc::clone(connections) }, listener))
     }
 }
 
-impl Listener {
+impl EngineListener {
     /// Lets the master listen no more. The connection goes on once the master has accepted it, which an answer shows.
     pub async fn close(self) {
         let _ = self.session.close_port_forward(ForwardType::Local, unix(&self.here), unix(&self.there)).await;
