@@ -5,6 +5,7 @@ mod guide;
 
 use guide::{Outcome, Step, compare, differences, outcomes, script, steps};
 use hvdctl::inventory::Inventory;
+use hvdctl::sync::project::ProjectFile;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
@@ -274,7 +275,7 @@ fn the_first_example_runs_in_the_image_that_init_proposes() {
     assert_eq!(imported.iter().filter(|module| !there.contains(module)).collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
-/// Parts of inventories are valid, and other TOML can be read.
+/// Parts of inventories and of a project's file are valid, and other TOML can be read.
 #[test]
 fn settings_are_valid() {
     let block = regex::Regex::new(r"(?ms)^```toml\n(.*?)^```$").unwrap();
@@ -283,6 +284,12 @@ fn settings_are_valid() {
         for part in block.captures_iter(&text).map(|found| found[1].to_owned()) {
             part.parse::<toml::Table>().unwrap_or_else(|fault| panic!("{page}: {fault}\n{part}"));
             if !part.contains("\n[") && !part.starts_with('[') {
+                continue;
+            }
+            let dir = tempfile::tempdir().unwrap();
+            if part.starts_with("[[role]]") {
+                fs::write(dir.path().join("hvdctl.toml"), &part).unwrap();
+                ProjectFile::read(dir.path()).unwrap_or_else(|fault| panic!("{page}: {fault}\n{part}"));
                 continue;
             }
             inventories += 1;
@@ -294,7 +301,6 @@ fn settings_are_valid() {
             if !has("[[node]]") && !has("[slurm]") {
                 whole += "\n[[node]]\nhost = \"node1\"\n";
             }
-            let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("inventory.toml");
             fs::write(&file, &whole).unwrap();
             Inventory::load(&file).unwrap_or_else(|faults| panic!("{page}: {faults}\n{whole}"));

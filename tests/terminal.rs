@@ -231,8 +231,15 @@ fn elsewhere_there_are_lines_with_time_and_node() {
 /// A shell script that becomes hvdctl, with `status` on nodes that do not answer yet, and writes to a file.
 fn in_background(dir: &TempDir, script: &str) -> Child {
     let inner = command(dir.path(), &[]);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{script}; exec \"$0\" -v status"), inner.get_program().to_str().unwrap()]);
+    // under nohup this process ignores SIGHUP
+    let mut shell = Command::new("env");
+    shell.args([
+        "--default-signal=HUP,INT",
+        "sh",
+        "-c",
+        &format!("{script}; exec \"$0\" -v status"),
+        inner.get_program().to_str().unwrap(),
+    ]);
     for (name, value) in inner.get_envs() {
         match value {
             Some(value) => shell.env(name, value),

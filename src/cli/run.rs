@@ -296,7 +296,7 @@ pub struct Train {
     /// Project directory; uploaded to every node, and mounted at /workspace
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic; ROLE=N,… sets that of each role [default:
+    /// Number of ranks, also written -np N; MIN:MAX makes the job elastic; ROLE=N,ROLE=N sets those of roles [default:
     /// that of the roles in hvdctl.toml; with --best all slots of its nodes]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
     pub np: Option<JobSize>,

@@ -6,7 +6,6 @@ use super::program::FailedProgram;
 use crate::error::Error;
 use crate::event::Message;
 use crate::launch::{self, Launcher};
-use crate::model::role::RecordedRole;
 use crate::text::nodeset;
 
 impl JobOutcome {
@@ -23,8 +22,7 @@ impl JobOutcome {
     /// If no rank caused that: then the program is not at fault, and the command fails.
     pub fn failure(&self, launcher: &Launcher, program: &FailedProgram<'_>) -> Result<Message, Error> {
         let Some(cause) = &self.root_cause else { return Err(without_root_cause(self, program.restarts_help)) };
-        let named = |role: &&RecordedRole| cause.role.as_ref().is_some_and(|of| of.role == role.name);
-        let role = self.placement.roles.iter().find(named);
+        let role = self.placement.recorded_role(cause.rank);
         let launcher = role.map_or(launcher, |role| launch::launcher(role.launcher, role.controller));
         let of_role = role.map(|role| FailedProgram { command: &role.command, ..program.clone() });
         let program = of_role.as_ref().unwrap_or(program);

@@ -14,11 +14,12 @@ pub(super) fn without_root_cause(job: &JobOutcome, restarts_help: bool) -> Error
         false => "check the cluster with hvdctl verify; if the ranks are slow to start, raise cluster.start_timeout_s",
     };
     let (what, hint) = match &job.fault {
-        Some(fault @ Fault::RoleNotReady { role, .. }) => {
-            let hint = format!(
-                "hvdctl logs {} --role {role} shows its output; ready_timeout_s of the role gives it more time",
-                job.id
-            );
+        Some(fault @ Fault::RoleNotReady { role, ended, .. }) => {
+            let way_out = match ended {
+                true => "a server has to stay in the foreground until it is asked to end",
+                false => "ready_timeout_s of the role gives it more time",
+            };
+            let hint = format!("hvdctl logs {} --role {role} shows its output; {way_out}", job.id);
             return Error::check(format!("job {} failed: {fault}{}", job.id, job.tail_of_rank()), hint);
         }
         Some(fault) if matches!(fault, Fault::TooManyChanges { .. }) || has_failed && job.all_started => {

@@ -1,7 +1,8 @@
 //! Hints on launchers: those of ranks that are alone, and of programs and images that need another one.
 
-use crate::launch::Launcher;
+use crate::launch::{self, Launcher};
 use crate::model::launcher::LauncherName;
+use crate::model::role::RecordedRole;
 
 /// The next step where the `mpirun` of an image is that of MPICH or Intel MPI.
 pub const OPEN_MPI: &str = "install Open MPI in the image so that its mpirun comes first in PATH (`setup` in \
@@ -37,19 +38,27 @@ pub fn is_other_mpirun(line: &str) -> bool {
         .any(|text| line.contains(text))
 }
 
-/// Returns the warning about a job none of whose ranks had a connection to another one in so many seconds.
-pub fn isolation_warning(launcher: &Launcher, seconds: u64) -> String {
-    let other = match launcher.program {
-        "torchrun" | "env" => "programs for Horovod need --launcher horovodrun",
-        "srun" => {
-            "MPI programs need --launcher mpirun, or another -e SLURM_MPI_TYPE (`srun --mpi=list`); those for \
-                 PyTorch need --launcher torchrun"
-        }
-        _ => "programs for PyTorch (DDP, Accelerate, Lightning) need --launcher torchrun",
+/// Returns the warning about a job, or one of its roles, none of whose ranks had a connection to another one in so many
+/// seconds. A role has a launcher of its own instead of that of the job.
+pub fn isolation_warning(launcher: &Launcher, role: Option<&RecordedRole>, seconds: u64) -> String {
+    let launcher = role.map_or(launcher, |role| launch::launcher(role.launcher, role.controller));
+    let need = |name: &str| match role {
+        Some(role) => format!("need launcher = \"{name}\" in the [[role]] {} of hvdctl.toml", role.name),
+        None => format!("need --launcher {name}"),
     };
+    let other = match launcher.program {
+        "torchrun" | "env" => format!("programs for Horovod {}", need("horovodrun")),
+        "srun" => format!(
+            "MPI programs {}, or another -e SLURM_MPI_TYPE (`srun --mpi=list`); those for PyTorch {}",
+            need("mpirun"),
+            need("torchrun")
+        ),
+        _ => format!("programs for PyTorch (DDP, Accelerate, Lightning) {}", need("torchrun")),
+    };
+    let of_role = role.map_or_else(String::new, |role| format!(" of {}", role.name));
     format!(
-        "no rank had a connection to another one in {seconds} s: each may be doing all of the work alone\n  hint: \
-             {other}; if the program does not communicate, ignore this"
+        "no rank{of_role} had a connection to another one in {seconds} s: each may be doing all of the work alone\n  \
+         hint: {other}; if the program does not communicate, ignore this"
     )
 }
 

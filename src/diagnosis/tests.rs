@@ -10,6 +10,7 @@ use crate::model::fault::Fault;
 use crate::model::job_result::JobResult;
 use crate::model::job_state::JobState;
 use crate::model::launcher::{Controller, LauncherName};
+use crate::model::role::{Ends, RecordedRole};
 use crate::model::root_cause::{FailureKind, RootCause};
 use crate::model::start_fault::StartFailure;
 use crate::text::argument::ProgramArgument;
@@ -50,7 +51,7 @@ fn programs_of_another_launcher_are_recognized() {
     ] {
         assert_eq!(hint(name, line), "", "{name:?} {line}");
     }
-    let warning = |name| isolation_warning(launcher(name, Controller::Gloo), 60);
+    let warning = |name| isolation_warning(launcher(name, Controller::Gloo), None, 60);
     assert!(
         warning(LauncherName::Horovodrun).contains("in 60 s")
             && warning(LauncherName::Mpirun).contains("--launcher torchrun")
@@ -58,6 +59,13 @@ fn programs_of_another_launcher_are_recognized() {
     let srun = warning(LauncherName::Srun);
     assert!(srun.contains("SLURM_MPI_TYPE") && srun.contains("--launcher mpirun"), "{srun}");
     assert!(warning(LauncherName::Torchrun).contains("--launcher horovodrun"));
+    let role = RecordedRole::example("trainer", Ends::Job);
+    let of_role = isolation_warning(launcher(LauncherName::Horovodrun, Controller::Gloo), Some(&role), 60);
+    assert!(of_role.starts_with("no rank of trainer had") && !of_role.contains("--launcher"), "{of_role}");
+    assert!(
+        of_role.contains("launcher = \"horovodrun\" in the [[role]] trainer"),
+        "its own launcher is env: {of_role}"
+    );
     for line in [
         "OSError: [Errno 24] Too many open files: '/dev/null'",
         "RuntimeError: received 0 items of ancdata",
@@ -351,6 +359,32 @@ fn a_program_that_looks_for_a_repository_is_recognized() {
         ports: Vec::new(),
     };
     assert_eq!(of("fatal: not a git repository", &run), "");
+}
+
+#[test]
+fn the_program_of_the_failed_rank_is_that_of_its_role() {
+    let mut placement = Placement::default();
+    placement.push("a", 2);
+    placement.shares[0].roles = vec![1, 1];
+    let command = ["python3", "serve/main.py"].map(ProgramArgument::from).to_vec();
+    let trainer = RecordedRole::example("trainer", Ends::Job);
+    placement.roles = vec![trainer, RecordedRole { command, ..RecordedRole::example("generator", Ends::Job) }];
+    let line = "ImportError: attempted relative import with no known parent package";
+    let message = |rank| {
+        let cause = RootCause {
+            rank,
+            role: placement.role(rank),
+            node: "a".into(),
+            how: FailureKind::Exited { code: 1, signal: None, oom: false },
+        };
+        let (root_cause, last_lines) = (Some(cause), vec![line.to_owned()]);
+        let outcome = JobOutcome { root_cause, last_lines, ..JobOutcome::new("j", &placement, JobResult::default()) };
+        let program = FailedProgram { command: &["python".into(), "train.py".into()], ..UNKNOWN };
+        let message = outcome.failure(launcher(LauncherName::Torchrun, None), &program).unwrap();
+        message.to_string()
+    };
+    assert!(message(1).contains("python3 -m serve.main"), "{}", message(1));
+    assert!(!message(0).contains("serve"), "{}", message(0));
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Watch<'_> {
                     self.report_due();
                     continue;
                 }
-                () = follow.next(&mut take) => Input::Started(self.monitor.started),
+                () = follow.next(&mut take) => Input::Started(self.monitor.started(self.placement)),
             };
             if std::mem::take(&mut self.is_requeued) {
                 follow.follow_requeued(&mut self.job).await;
@@ -204,8 +204,9 @@ impl Watch<'_> {
                 self.is_requeued |= matches!(restart, Restart::Requeued { .. });
                 self.events.send(Event::Restart { time: None, restart });
             }
-            FrameKind::Isolated(seconds) if self.monitor.are_newly_isolated(self.placement.ranks()) => {
-                self.events.warn(isolation_warning(self.launcher, seconds));
+            FrameKind::Isolated(seconds) if self.monitor.are_newly_isolated(frame.rank, self.placement) => {
+                let role = self.placement.recorded_role(frame.rank);
+                self.events.warn(isolation_warning(self.launcher, role, seconds));
             }
             FrameKind::Substituted(program) if self.monitor.is_newly_substituted() => {
                 self.events.note(substituted(&program));
@@ -231,8 +232,9 @@ impl Watch<'_> {
             _ => (None, true),
         };
         self.job.reconnect().await;
-        let ended = self.engine.end_of(&self.container, self.monitor.started).await;
-        let words = match self.monitor.started {
+        let started = self.monitor.started(self.placement);
+        let ended = self.engine.end_of(&self.container, started).await;
+        let words = match started {
             0 => self.engine.last_words(&self.container).await,
             _ => None,
         };
@@ -258,7 +260,7 @@ impl Watch<'_> {
         let instead = JobResult {
             stopped: stopped || unrecorded.stopped,
             ranks,
-            started: monitor.started,
+            started: monitor.started(self.placement),
             exits: monitor.exits.clone(),
             hung: monitor.hung.clone(),
             silent: silent.clone(),
@@ -294,7 +296,7 @@ impl Watch<'_> {
             format!(
                 "not finished within {} s; {} of {} ranks had started{silent}{}",
                 limit.as_secs(),
-                self.monitor.started,
+                self.monitor.started(self.placement),
                 self.placement.ranks(),
                 tail(&self.monitor.launcher)
             ),

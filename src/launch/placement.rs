@@ -182,6 +182,11 @@ impl Placement {
         self.roles.get(role).map(|role| RankOfRole { role: role.name.clone(), rank })
     }
 
+    /// Returns the role of a rank as it is recorded; `None` in a job without roles.
+    pub fn recorded_role(&self, rank: u32) -> Option<&RecordedRole> {
+        self.role_of(rank).and_then(|(role, _)| self.roles.get(role))
+    }
+
     /// Formats a rank for sentences: `rank 3`, in a job with roles `rank 0 of trainer`.
     pub fn name(&self, rank: u32) -> String {
         role::name(rank, self.role(rank).as_ref())
@@ -189,8 +194,7 @@ impl Placement {
 
     /// Returns whether the end of the rank's role ends the job, as it does in a job without roles.
     pub fn ends_job(&self, rank: u32) -> bool {
-        let role = self.role_of(rank).and_then(|(role, _)| self.roles.get(role));
-        role.is_none_or(|role| role.ends == Ends::Job)
+        self.recorded_role(rank).is_none_or(|role| role.ends == Ends::Job)
     }
 
     /// Returns whether two ranks are of one role, as all are in a job without roles. Only such ranks wait for one another

@@ -74,7 +74,7 @@ struct RoleGroup {
 }
 
 /// The ranks of each role on each node.
-type Table = Vec<Vec<u32>>;
+type RankTable = Vec<Vec<u32>>;
 
 /// The roles that are placed.
 struct Roles<'a> {
@@ -138,7 +138,7 @@ fn evenly(ranks: u32, nodes: usize) -> impl Iterator<Item = u32> {
 
 impl Roles<'_> {
     /// Places groups on the free nodes, given by their numbers.
-    fn groups(&self, groups: &[RoleGroup], free: &[usize]) -> Result<Table, Lack> {
+    fn groups(&self, groups: &[RoleGroup], free: &[usize]) -> Result<RankTable, Lack> {
         let Some((group, others)) = groups.split_first() else {
             return Ok(vec![vec![0; self.roles.len()]; self.rooms.len()]);
         };
@@ -194,7 +194,7 @@ impl Roles<'_> {
     }
 
     /// Places a group on exactly these nodes. Returns the ranks of each role on each of them.
-    fn group(&self, group: &RoleGroup, nodes: &[usize]) -> Result<Table, Lack> {
+    fn group(&self, group: &RoleGroup, nodes: &[usize]) -> Result<RankTable, Lack> {
         let mut table = vec![vec![0; self.roles.len()]; nodes.len()];
         for &role in &group.beside {
             let on_each: Vec<u32> = match self.roles[role].size {
@@ -216,7 +216,7 @@ impl Roles<'_> {
     }
 
     /// Returns how many ranks of the first role of a group each node has, where those beside it leave these rooms.
-    fn base(&self, group: &RoleGroup, nodes: &[usize], rooms: &[Room], table: &Table) -> Result<Vec<u32>, Lack> {
+    fn base(&self, group: &RoleGroup, nodes: &[usize], rooms: &[Room], table: &RankTable) -> Result<Vec<u32>, Lack> {
         let base = &self.roles[group.base];
         let most: Vec<u32> = rooms.iter().map(|room| room.most(base.gpus)).collect();
         let of_each = |ranks: u32| match most.iter().position(|most| *most < ranks) {

@@ -26,6 +26,9 @@ pub enum Fault {
         seconds: u64,
         /// The ranks in the role that were not ready: `0, 1`.
         ranks: String,
+        /// True if they had ended by themselves before.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ended: bool,
     },
     /// The engine stopped the container of the launcher.
     ContainerStopped,
@@ -137,9 +140,12 @@ impl fmt::Display for Fault {
             Fault::NotStarted { seconds, missing } => {
                 write!(f, "not all ranks had started within {seconds} s: {missing}")
             }
-            Fault::RoleNotReady { role, seconds, ranks } => {
+            Fault::RoleNotReady { role, seconds, ranks, ended } => {
                 let ranks_of = if ranks.contains(',') { "ranks" } else { "rank" };
-                write!(f, "the role {role} was not ready within {seconds} s: {ranks_of} {ranks}")
+                match ended {
+                    true => write!(f, "the role {role} ended before it was ready: {ranks_of} {ranks}"),
+                    false => write!(f, "the role {role} was not ready within {seconds} s: {ranks_of} {ranks}"),
+                }
             }
             Fault::ContainerStopped => f.write_str(
                 "its launcher's container was stopped by `docker stop`, or because the engine or the machine shut down",
@@ -215,6 +221,9 @@ mod tests {
         };
         assert_eq!(text("0, 1"), "the role generator was not ready within 600 s: ranks 0, 1");
         assert_eq!(text("3"), "the role generator was not ready within 600 s: rank 3");
+        let json = r#"{"kind":"role_not_ready","role":"generator","seconds":600,"ranks":"0","ended":true}"#;
+        assert_eq!(read(json).to_string(), "the role generator ended before it was ready: rank 0");
+        assert_eq!(serde_json::to_string(&read(json)).unwrap(), json);
         assert_eq!(read(r#"{"kind":"time_limit"}"#), Fault::TimeLimit);
         assert_eq!(read(r#"{"kind":"preempted"}"#), Fault::Preempted { requeues: None }, "of an earlier build");
         assert_eq!(read(r#""Slurm's time limit was reached""#).to_string(), Fault::TimeLimit.to_string());

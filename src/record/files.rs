@@ -50,7 +50,7 @@ pub const FILES: &[JobFile] = &[
     file(
         &["roles.json"],
         0o644,
-        "job supervisor, `reap.py`",
+        "hvdctl, job supervisor, `reap.py`",
         "rank supervisors, you",
         "for a job with roles: the addresses and ports of the ranks of each",
     ),

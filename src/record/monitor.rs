@@ -4,6 +4,7 @@ use super::early_ends::EarlyEnds;
 use super::frames::{Frame, FrameKind};
 use super::waits::Waits;
 use super::{HungRank, RankExit};
+use crate::launch::placement::Placement;
 use crate::model::start_fault::StartFailure;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,14 +16,15 @@ const BYTES: usize = 2000;
 /// Follows the frames of all nodes of a job.
 #[derive(Debug, Default)]
 pub struct Monitor {
-    /// Number of ranks that have started their program.
-    pub started: u32,
+    /// How often a rank has started its program, and the ranks that have.
+    starts: (u32, BTreeSet<u32>),
     /// The exits of the ranks that have ended.
     pub exits: Vec<RankExit>,
     /// The ranks that were reported to hang.
     pub hung: Vec<HungRank>,
-    /// The ranks that had no connection to another one, and whether that was reported for all of them.
-    isolated: (BTreeSet<u32>, bool),
+    /// The ranks that had no connection to another one, and the roles for which that was reported (`None` in a job
+    /// without roles).
+    isolated: (BTreeSet<u32>, BTreeSet<Option<usize>>),
     /// Set once it was reported that another program runs instead of that of the command.
     substituted: bool,
     /// The ranks that make no progress.
@@ -51,7 +53,8 @@ impl Monitor {
                 self.isolated.0.remove(&rank);
                 self.output.remove(&(node.to_owned(), rank));
                 self.broken.remove(&(node.to_owned(), rank));
-                self.started = self.started.saturating_add(1);
+                self.starts.0 = self.starts.0.saturating_add(1);
+                self.starts.1.insert(rank);
             }
             FrameKind::Renumbered { rank: new, .. } => {
                 self.exits.retain(|exit| exit.rank != *new);
@@ -91,11 +94,23 @@ impl Monitor {
         }
     }
 
-    /// Returns whether none of so many ranks had a connection to another one; true once, as that may be the program's
-    /// purpose.
-    pub fn are_newly_isolated(&mut self, ranks: u32) -> bool {
+    /// Returns how many ranks have started their program. In a job with roles, a rank that was started again counts once.
+    pub fn started(&self, placement: &Placement) -> u32 {
+        let (starts, ranks) = &self.starts;
+        // those of an elastic job are numbered again
+        if placement.roles.is_empty() { *starts } else { u32::try_from(ranks.len()).unwrap_or(u32::MAX) }
+    }
+
+    /// Returns whether no rank of the job, or of the role of `rank`, had a connection to another one; true once, as that
+    /// may be the program's purpose. It is that of a role which does not end the job: its ranks serve.
+    pub fn are_newly_isolated(&mut self, rank: u32, placement: &Placement) -> bool {
+        let role = placement.role_of(rank).map(|(role, _)| role);
         let (isolated, reported) = &mut self.isolated;
-        isolated.len() >= ranks as usize && !std::mem::replace(reported, true)
+        let are_isolated = match role {
+            Some(role) => placement.ends_job(rank) && placement.ranks_of(role).all(|rank| isolated.contains(&rank)),
+            None => isolated.len() >= placement.ranks() as usize,
+        };
+        are_isolated && reported.insert(role)
     }
 
     /// Returns true once: for the first report that another program runs instead of that of the command.
@@ -131,6 +146,7 @@ fn keep<T>(lines: &mut VecDeque<T>, line: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::tests::two_roles;
 
     fn line(rank: u32, text: &[u8]) -> Frame {
         Frame { time: 1.0, rank, kind: FrameKind::Stderr(text.to_vec()) }
@@ -139,9 +155,11 @@ mod tests {
     #[test]
     fn ranks_without_connections_are_reported_once_and_only_if_all_are() {
         let mut monitor = Monitor::default();
+        let mut placement = Placement::default();
+        placement.push("a", 3);
         let mut after = |rank: u32, kind: FrameKind| {
             monitor.record("a", &Frame { time: 1.0, rank, kind }, 0.0);
-            monitor.are_newly_isolated(3)
+            monitor.are_newly_isolated(rank, &placement)
         };
         assert!(
             !after(0, FrameKind::Isolated(60))
@@ -152,6 +170,31 @@ mod tests {
         assert!(!after(1, FrameKind::Started) && !after(2, FrameKind::Isolated(60)));
         assert!(after(1, FrameKind::Isolated(60)));
         assert!(!after(1, FrameKind::Started) && !after(1, FrameKind::Isolated(60)), "it may be on purpose");
+    }
+
+    #[test]
+    fn ranks_of_roles_are_isolated_by_role_and_only_if_it_ends_the_job() {
+        let (mut monitor, placement) = (Monitor::default(), two_roles());
+        let mut after = |rank: u32| {
+            monitor.record("a", &Frame { time: 1.0, rank, kind: FrameKind::Isolated(60) }, 0.0);
+            monitor.are_newly_isolated(rank, &placement)
+        };
+        // those of the generator serve
+        assert!(!after(2) && !after(4));
+        assert!(!after(0) && !after(1) && after(3), "all of the trainer");
+        assert!(!after(3), "it may be on purpose");
+    }
+
+    #[test]
+    fn a_rank_of_a_role_that_starts_again_counts_once() {
+        let start = Frame { time: 1.0, rank: 4, kind: FrameKind::Started };
+        let mut monitor = Monitor::default();
+        (0..5).for_each(|_| monitor.record("b", &start, 0.0));
+        assert_eq!(monitor.started(&two_roles()), 1);
+        let other = Frame { rank: 0, ..start };
+        monitor.record("a", &other, 0.0);
+        assert_eq!(monitor.started(&two_roles()), 2);
+        assert_eq!(monitor.started(&Placement::default()), 6, "as in an elastic job");
     }
 
     #[test]

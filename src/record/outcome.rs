@@ -55,14 +55,15 @@ mod tests {
     #[test]
     fn a_role_that_was_not_ready_is_shown_with_the_last_lines_of_its_first_rank() {
         let placement = two_roles();
-        let fault = Fault::RoleNotReady { role: "generator".into(), seconds: 600, ranks: "1".into() };
-        let result = JobResult { ranks: 5, started: 2, fault: Some(fault), ..JobResult::default() };
+        let result = |ended| {
+            let fault = Fault::RoleNotReady { role: "generator".into(), seconds: 600, ranks: "1".into(), ended };
+            JobResult { ranks: 5, started: 2, fault: Some(fault), ..JobResult::default() }
+        };
         let mut monitor = Monitor::default();
         for (rank, line) in [(4, "loading the model"), (0, "waiting")] {
             let kind = FrameKind::Stdout(line.as_bytes().to_vec());
             monitor.record(if rank == 4 { "b" } else { "a" }, &Frame { time: 1.0, rank, kind }, 0.0);
         }
-        let outcome = monitor.outcome("j1", &placement, result);
         let program = FailedProgram {
             command: &[],
             project: KnownProject::None,
@@ -70,11 +71,18 @@ mod tests {
             restarts_help: false,
             ports: Vec::new(),
         };
-        let error = outcome.failure(launcher(LauncherName::Env, None), &program).unwrap_err().to_string();
+        let failure = |ended| {
+            let outcome = monitor.outcome("j1", &placement, result(ended));
+            outcome.failure(launcher(LauncherName::Env, None), &program).unwrap_err().to_string()
+        };
+        let error = failure(false);
         let expected = "job j1 failed: the role generator was not ready within 600 s: rank 1\n  last line of rank 1 of \
                         generator:\n    [generator 1 b] loading the model";
         assert!(error.starts_with(expected), "{error}");
-        assert!(error.contains("hvdctl logs j1 --role generator"), "{error}");
+        assert!(error.contains("hvdctl logs j1 --role generator") && error.contains("ready_timeout_s"), "{error}");
+        let error = failure(true);
+        assert!(error.starts_with("job j1 failed: the role generator ended before it was ready: rank 1\n"), "{error}");
+        assert!(error.contains("stay in the foreground") && !error.contains("ready_timeout_s"), "{error}");
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl BatchJobs {
     /// When the login node does not answer.
     pub async fn begun(&self, jobs_dir: &str, id: &str, limit: Duration) -> Result<(), NodeError> {
         let pause = limit / LOOKS;
-        let script = self.script(BEGUN).with("jobs_dir", jobs_dir).with("id", id).with("looks", &LOOKS.to_string());
+        let script = self.script(BEGUN).with("jobs_dir", jobs_dir).with("job", id).with("looks", &LOOKS.to_string());
         let script = script.with("pause", &format!("{:.3}", pause.as_secs_f64()));
         self.processes.run(&script, "wait for the job's nodes").await.map(drop)
     }

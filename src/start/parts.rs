@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// A part of a job.
-pub(super) struct Part<'a> {
+pub(super) struct JobPart<'a> {
     /// The launcher of its ranks.
     pub launcher: &'static Launcher,
     /// The nodes with ranks of it, in rank order.
@@ -35,7 +35,7 @@ pub(super) struct Part<'a> {
 ///
 /// # Errors
 /// Interfaces that a launcher cannot use; no free ports.
-pub(super) fn parts<'a>(hosts: &'a JobHosts, options: &JobOptions, after: u16) -> Result<Vec<Part<'a>>, Error> {
+pub(super) fn parts<'a>(hosts: &'a JobHosts, options: &JobOptions, after: u16) -> Result<Vec<JobPart<'a>>, Error> {
     let roles: Vec<Option<usize>> = match options.roles.len() {
         0 => vec![None],
         roles => (0..roles).map(Some).collect(),
@@ -52,7 +52,7 @@ pub(super) fn parts<'a>(hosts: &'a JobHosts, options: &JobOptions, after: u16) -
         let others = hosts.others.iter().filter(takes_part);
         let endpoints: Vec<(&str, &Endpoint)> =
             std::iter::once(&hosts.launcher).chain(others).map(|host| (host.observed.name(), &host.endpoint)).collect();
-        Ok(Part {
+        Ok(JobPart {
             launcher,
             hosts: hosts.all().map(host).filter(|host| host.ranks > 0).collect(),
             first: host(&hosts.launcher),
@@ -71,7 +71,7 @@ fn stall(role: &JobRole, limit: Duration) -> Duration {
     if role.ends_the_job() { limit } else { Duration::ZERO }
 }
 
-impl Part<'_> {
+impl JobPart<'_> {
     /// Returns what decides the arguments of its launcher.
     pub fn request<'r>(&'r self, cluster: &Cluster, job_dir: &'r str, options: &JobOptions) -> LaunchRequest<'r> {
         LaunchRequest {

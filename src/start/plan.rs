@@ -3,7 +3,7 @@
 
 use super::capacity::{AllocatedNodes, QueueRequest, allocations, drained};
 use super::hosts::{HostAssignment, JobHosts, RENDEZVOUS_PORTS, assign, wrong_name};
-use super::parts::{Part, parts};
+use super::parts::{JobPart, parts};
 use super::request::{JobOptions, JobProgram};
 use super::roles::JobRole;
 use crate::checks::preflight::{self, Preflight};
@@ -469,7 +469,7 @@ fn check_commands(program: &JobProgram, options: &JobOptions) -> Result<(), Erro
 /// If JSON cannot represent it.
 fn launch_file(
     (cluster, job_dir): (&Cluster, &str),
-    parts: &[Part<'_>],
+    parts: &[JobPart<'_>],
     (hosts, placement): (&JobHosts, &Placement),
     names: &HostNames,
     options: &JobOptions,

@@ -29,7 +29,7 @@ use crate::transport::ssh::{Control, Forward};
 use crate::transport::sudo::SudoPasswords;
 use connections::Connections;
 pub use dialogue::Dialogue;
-pub use engine_socket::{EngineSocket, Listener};
+pub use engine_socket::{EngineListener, EngineSocket};
 use prelude::{LoginError, Prelude};
 pub use process::{Collected, Output, Process};
 pub use reach::Reach;

@@ -190,13 +190,13 @@ fn a_job_begins_when_its_record_has_its_nodes_or_it_has_ended() {
         let file = machine.path("jobs/1").join(at);
         // the file changes while it is looked for: that the script sleeps is the sign
         machine.stub("sleep", &format!("echo slept; printf %s '{to}' >{}", always(file.to_str().unwrap())));
-        let looks = |looks: u32| machine.prints(BEGUN, &format!("{} id=1 looks={looks} pause=0.1", run_dir(&machine)));
+        let looks = |looks: u32| machine.prints(BEGUN, &format!("{} job=1 looks={looks} pause=0.1", run_dir(&machine)));
         assert_eq!(looks(99), "slept\n", "{at}");
     }
     let machine = Machine::new(&[("jobs/1/job.json", WAITS)]);
     machine.stub("sleep", "echo slept");
     let sleeps = |machine: &Machine, looks: u32| {
-        machine.prints(BEGUN, &format!("{} id=1 looks={looks} pause=0.1", run_dir(machine))).matches("slept").count()
+        machine.prints(BEGUN, &format!("{} job=1 looks={looks} pause=0.1", run_dir(machine))).matches("slept").count()
     };
     assert_eq!(sleeps(&machine, 3), 3, "it has not begun");
     // busybox may have a sleep that takes whole seconds only

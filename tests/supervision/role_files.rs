@@ -154,6 +154,7 @@ impl Spec {
                 offset: self.first(number, index) - self.share(index).first,
                 ports: &role.ports,
                 ready: role.ready.as_ref(),
+                gpus: None,
                 job: RoleOverrides {
                     command: &arguments[number],
                     default_command: false,

@@ -36,10 +36,8 @@ use std::path::Path;
 /// `train`.
 pub async fn train(options: cli::Train, context: &mut Context) -> Result<Outcome, Error> {
     let running = &options.running;
-    roles::check_size(&options)?;
+    roles::check_size(&options, &context.target)?;
     let work = async |context: &mut Context, best| train_on(options.clone(), best, context).await;
-    // too many ranks for all nodes are too many for some
-    check_ranks(&context.target, roles::ranks(&options), running.gpus_per_node)?;
     on_best(best_request(running, context)?, !running.dry_run, context, work).await
 }
 
@@ -56,10 +54,11 @@ fn best_request(running: &cli::Running, context: &Context) -> Result<Option<Best
 
 /// `train` on the selected nodes. `best`: why these, if they were chosen.
 async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Context) -> Result<Outcome, Error> {
-    check_ranks(&context.target, roles::ranks(&options), options.running.gpus_per_node)?;
     let root = project::find(&options.project)?;
     let JobCommand { argv: command, is_default: is_default_command, launcher, roles } =
         roles::command(&root, &options, context.target.cluster())?;
+    let np = roles::ranks(&options).filter(|_| roles.is_empty());
+    check_ranks(&context.target, np, options.running.gpus_per_node)?;
     let (title, name) = (options.running.name.clone(), options.name_on_nodes.clone());
     let other_commands = roles.iter().skip(1).map(|role| role.project.command.clone()).collect();
     let project = ProjectRequest { title, root, name, command, is_default_command, other_commands };
@@ -71,7 +70,6 @@ async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Conte
         let used = use_image(&project.root, &project.directory(), dry_run, (check, accepts), context).await;
         used.map_err(|error| not_up(error, context.target.cluster()))?;
     }
-    let np = roles::ranks(&options).filter(|_| roles.is_empty());
     let start = JobStart { launcher, np, roles, best, fetch: options.fetch.as_deref(), running: &options.running };
     launch(project.program(context.target.nodes()), start, context).await
 }

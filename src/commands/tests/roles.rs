@@ -138,6 +138,19 @@ async fn a_dry_run_shows_each_role() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ranks_of_a_role_that_takes_no_slots_may_be_more_than_these() {
+    let nodes = two_up().await;
+    let (_dir, path) = project("[[role]]\nname = 'evaluator'\ncommand = ['./evaluate']\nlauncher = 'env'\ngpus = 0\n");
+    for options in ["-np 99", "-np 99 --role evaluator", "-np evaluator=99"] {
+        let done = hvdctl(&nodes, &format!("train {path} --dry-run {options}")).await;
+        done.code(0).says(&["each rank of evaluator: ./evaluate"]);
+    }
+    let (_plain, plain) = project("");
+    let done = hvdctl(&nodes, &format!("train {plain} --dry-run -np 99")).await;
+    done.code(2).complains(&["99 ranks were requested"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
     let nodes = two_up().await;
     let (_dir, path) = project(FILE);

@@ -233,6 +233,10 @@ fn ready(text: &str, ports: &[String]) -> Result<ReadyWhen, TableFault> {
         let name = port.strip_prefix("$PORT_");
         let name = name.or_else(|| port.strip_prefix("${PORT_").and_then(|name| name.strip_suffix('}')));
         match (name, port.parse::<u16>()) {
+            (Some(name), _) if name.contains(|c: char| c.is_ascii_lowercase()) => {
+                let hint = format!("write $PORT_{}: it is the name of a variable", name.to_ascii_uppercase());
+                return fault(format!("ready: the port {name:?} is not in capitals"), hint);
+            }
             (Some(name), _) => has(&name.to_ascii_lowercase())?,
             (None, Ok(1..)) => {}
             _ => return fault(format!("ready: {text:?} has no port"), "as in ready = \"http://:$PORT_HTTP/health\""),
@@ -353,6 +357,7 @@ mod tests {
         };
         assert_eq!(*generator, expected);
         for (text, expected) in [
+            ("http://:$PORT_A/x", ReadyWhen::Http { url: "http://:$PORT_A/x".into() }),
             ("http://:${PORT_A}", ReadyWhen::Http { url: "http://:${PORT_A}".into() }),
             ("http://:8000/x", ReadyWhen::Http { url: "http://:8000/x".into() }),
             ("port a", ReadyWhen::Port { name: "a".into() }),
@@ -400,6 +405,11 @@ mod tests {
             (of("ends = 'restarts 2'"), "no role ends the job", "ends the job"),
             (second("ready = 'port x'"), "ready: it has no port \"x\"", "(it has none)"),
             (second("ports = ['a']\nready = 'http://:$PORT_HTTP/'"), "ready: it has no port \"http\"", "(a)"),
+            (
+                second("ports = ['http']\nready = 'http://:$PORT_http/'"),
+                "ready: the port \"http\" is not in capitals",
+                "write $PORT_HTTP",
+            ),
             (second("ready = 'http://:/x'"), "has no port", "$PORT_HTTP"),
             (second("ready = 'http://host:1/x'"), "is no condition", "line TEXT"),
             (second("ports = ['A']"), "\"A\" is not a name of a port", "lower-case"),

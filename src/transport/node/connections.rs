@@ -3,11 +3,10 @@
 
 use crate::error::NodeError;
 use crate::inventory::Node;
-use crate::transport::node::engine_socket::{EngineSocket, Listener};
 use crate::transport::ssh::{Connection, Control, Forward, causes};
 use openssh::{Child, Session, Stdio};
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -198,14 +197,13 @@ impl Connections {
         self.first().is_some_and(|first| first.has_answered.load(Ordering::Relaxed))
     }
 
-    /// Connects to a socket of the node over the first connection.
+    /// Returns the first connection, and the directory of its ssh master's socket.
     ///
     /// # Errors
-    /// When the ssh master or its directory is gone.
-    pub(super) async fn dial(self: &Arc<Self>, socket: &Path) -> io::Result<(EngineSocket, Listener)> {
+    /// When one of them is gone.
+    pub(super) fn master(&self) -> io::Result<(Arc<Session>, PathBuf)> {
         let first = self.first().ok_or(io::ErrorKind::NotConnected)?;
-        let directory = self.control.directory()?;
-        EngineSocket::open(Arc::clone(&first.connection.session), &directory, socket, Arc::clone(self)).await
+        Ok((Arc::clone(&first.connection.session), self.control.directory()?))
     }
 
     /// Lets a port of the node lead to a port of this machine.

@@ -30,7 +30,7 @@ pub struct EngineSocket {
 
 /// The socket of this machine at which an ssh master accepts a connection for the node's. However it is dropped, the
 /// master is asked to listen no more: one that is kept would collect listeners of commands that were ended.
-pub struct Listener {
+pub struct EngineListener {
     session: Arc<Session>,
     here: PathBuf,
     there: PathBuf,
@@ -48,9 +48,9 @@ impl Transport {
 
     /// Connects to the socket of the node's engine, if the login may open it. `None`: another way is needed. The listener is
     /// closed after the first answer.
-    pub async fn dial_engine(&self) -> Option<(EngineSocket, Listener)> {
+    pub async fn dial_engine(&self) -> Option<(EngineSocket, EngineListener)> {
         let (connections, socket) = self.engine_to_dial()?;
-        connections.dial(socket).await.ok()
+        EngineSocket::open(connections, socket).await.ok()
     }
 
     fn engine_to_dial(&self) -> Option<(&Arc<Connections>, &Path)> {
@@ -60,20 +60,16 @@ impl Transport {
 }
 
 impl EngineSocket {
-    /// Connects to a socket of the node by a socket in this directory.
+    /// Connects to a socket of the node over the first connection.
     ///
     /// # Errors
-    /// When the ssh master does not listen.
-    pub(super) async fn open(
-        session: Arc<Session>,
-        directory: &Path,
-        socket: &Path,
-        connections: Arc<Connections>,
-    ) -> io::Result<(EngineSocket, Listener)> {
-        let listener = Listener::new(session, directory, socket)?;
+    /// When the ssh master or its directory is gone, or it does not listen.
+    async fn open(connections: &Arc<Connections>, socket: &Path) -> io::Result<(EngineSocket, EngineListener)> {
+        let (session, directory) = connections.master()?;
+        let listener = EngineListener::new(session, &directory, socket)?;
         let connected = timeout(MASTER_LIMIT, listener.connect()).await;
         match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok(stream) => Ok((EngineSocket { stream, _connections: connections }, listener)),
+            Ok(stream) => Ok((EngineSocket { stream, _connections: Arc::clone(connections) }, listener)),
             Err(error) => {
                 listener.close().await;
                 Err(error)
@@ -82,15 +78,15 @@ impl EngineSocket {
     }
 }
 
-impl Listener {
-    fn new(session: Arc<Session>, directory: &Path, socket: &Path) -> io::Result<Listener> {
+impl EngineListener {
+    fn new(session: Arc<Session>, directory: &Path, socket: &Path) -> io::Result<EngineListener> {
         let dir = paths::private_directory().prefix("e").tempdir_in(directory)?;
         let (here, there) = (dir.path().join("s"), socket.to_owned());
-        Ok(Listener { session, here, there, is_open: true, _dir: dir })
+        Ok(EngineListener { session, here, there, is_open: true, _dir: dir })
     }
 
     async fn connect(&self) -> io::Result<UnixStream> {
-        let Listener { session, here, there, .. } = self;
+        let EngineListener { session, here, there, .. } = self;
         session.request_port_forward(ForwardType::Local, unix(here), unix(there)).await.map_err(io::Error::other)?;
         UnixStream::connect(here).await
     }
@@ -102,7 +98,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for EngineListener {
     fn drop(&mut self) {
         if self.is_open {
             // also at the end of this process, which does not wait for it
@@ -150,12 +146,12 @@ mod tests {
     use tokio::net::UnixListener;
 
     /// An ssh master that answers when the test does, and a socket for it to listen at.
-    fn listener() -> (TempDir, UnixListener, Listener) {
+    fn listener() -> (TempDir, UnixListener, EngineListener) {
         let dir = tempfile::tempdir_in("/tmp").unwrap();
         let socket = dir.path().join("m");
         let master = UnixListener::bind(&socket).unwrap();
         let session = Arc::new(Session::resume_mux(socket.into_boxed_path(), None));
-        let listener = Listener::new(session, dir.path(), Path::new("/run/engine.sock")).unwrap();
+        let listener = EngineListener::new(session, dir.path(), Path::new("/run/engine.sock")).unwrap();
         (dir, master, listener)
     }
 

@@ -1,12 +1,14 @@
 //! What `train` starts: the command of a project, or its roles.
 
 use crate::cli;
+use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::inventory::Cluster;
 use crate::launch::job_size::JobSize;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
 use crate::schedule::check_roles;
+use crate::start::request::check_ranks;
 use crate::start::roles::{JobRole, RoleOptions, choose};
 use crate::sync::project::{self, ProjectCommand, ProjectFile};
 use crate::text::argument::ProgramArgument;
@@ -29,23 +31,26 @@ pub(super) fn ranks(options: &cli::Train) -> Option<RankCount> {
     options.np.as_ref().and_then(JobSize::ranks)
 }
 
-/// Checks that something says how many ranks there are.
+/// Checks that something says how many ranks there are, and that all nodes have slots for these. Ranks of roles may take
+/// none.
 ///
 /// # Errors
-/// Neither the options nor roles do; `hvdctl.toml` cannot be read.
-pub(super) fn check_size(options: &cli::Train) -> Result<(), Error> {
-    if options.np.is_some() || options.running.best.is_some() {
-        return Ok(());
-    }
+/// Neither the options nor roles say it; there are too few slots; `hvdctl.toml` cannot be read.
+pub(super) fn check_size(options: &cli::Train, target: &Target) -> Result<(), Error> {
     // a project that cannot be found is an error after this one
     let root = project::find(&options.project).ok();
-    match root.map(|root| ProjectFile::read(&root)).transpose()? {
-        Some(file) if !file.roles.is_empty() => Ok(()),
-        _ => Err(Error::usage(
+    let file = root.map(|root| ProjectFile::read(&root)).transpose()?;
+    if file.is_some_and(|file| !file.roles.is_empty()) {
+        return Ok(());
+    }
+    if options.np.is_none() && options.running.best.is_none() {
+        return Err(Error::usage(
             "the number of ranks is missing: train needs -np N, or --best N for all slots of the N best nodes",
             format!("hvdctl train {} -np 2", options.project.display()),
-        )),
+        ));
     }
+    // too many ranks for all nodes are too many for some
+    check_ranks(target, ranks(options), options.running.gpus_per_node)
 }
 
 /// Returns what the ranks of a job run.
