@@ -71,7 +71,8 @@ class Attempt:
 
     def observe(self, now, *observed):
         """Returns what is done next."""
-        self.states, actions, self.end = roles.decide(self.roles, self.states, roles.Observed(now, observed, self.pause))
+        seen_now = roles.Observed(now, observed, self.pause)
+        self.states, actions, self.end = roles.decide(self.roles, self.states, seen_now)
         self.done += actions
         return actions
 

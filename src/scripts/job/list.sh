@@ -12,8 +12,7 @@ newline='
 count_starts() { # in place of the lines of `states`: a rank may start again
   awk '{ path = $0; sub(/:.*/, "", path) }
     path !~ /[/]states$/ { print; next }
-    !(path, $2) in seen { started[path]++ }
-    { seen[path, $2] }
+    !seen[path, $2]++ { started[path]++ }
     END { for (path in started) print path ":" started[path] }'
 }
 list() { # DIRECTORY…

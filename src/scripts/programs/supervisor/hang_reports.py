@@ -49,8 +49,8 @@ class HangReports:
         return is_new
 
     def awaited(self):
-        """The ranks that the others wait for now, by their numbers in the role, with the tensors: the report is repeated
-        as long as they wait."""
+        """The ranks that the others wait for now, by their numbers in the role, with the tensors: the report is
+        repeated as long as they wait."""
         if self.named is None or time.monotonic() - self.named > NAMED:
             return []
         text = [(int(rank), tensors.decode(errors="replace")) for rank, tensors, _ in self.missing]
