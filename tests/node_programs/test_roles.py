@@ -543,6 +543,8 @@ class Launchers(unittest.TestCase):
         self.assertEqual(one.observe(), roles.Role(None, None, [1], False))
         one.launcher.lines.take(b"%s7 on 10.0.0.2\n" % reap.FAILED)
         self.assertEqual(one.observe().failed, 7)
+        one.thread = mock.Mock(**{"is_alive.return_value": False})
+        self.assertEqual(one.observe(), roles.Role(None, None, [1], True), "it has ended")
         self.assertEqual(one.launcher.mark, {"HVDCTL_ROLE": "gen-er"})
         self.assertEqual(one.launcher.given, "env.1.json")
 

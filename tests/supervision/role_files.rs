@@ -152,6 +152,7 @@ impl Spec {
                 first: self.first(number, index),
                 before: role.ranks[..index].iter().sum(),
                 offset: self.first(number, index) - self.share(index).first,
+                gpus: None,
                 ports: &role.ports,
                 ready: role.ready.as_ref(),
                 gpus: None,
