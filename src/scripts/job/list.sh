@@ -9,22 +9,16 @@ cd "$jobs_dir" || exit
 printf 'clock:%s\n' "$(date +%s.%N)"
 newline='
 '
-count_starts() { # in place of the lines of `states`: a rank may start again
-  awk '{ path = $0; sub(/:.*/, "", path) }
-    path !~ /[/]states$/ { print; next }
-    !seen[path, $2]++ { started[path]++ }
-    END { for (path in started) print path ":" started[path] }'
-}
 list() { # DIRECTORY…
   # of the nodes that share the directory of a job under Slurm
   find -H "$@" -ignore_readdir_race -mindepth 3 -maxdepth 3 -type f -size -2048k -path './*/nodes/*' \
-    '(' -name states -exec grep -aH ' s $' {} + -o -size -8k '(' -name 'idle.[0-9]*' -o -name 'place.[0-9]*' ')' -exec grep -aH '' {} + ')' |
-    sed 's:/nodes/[^/]*/states\(.* s \)$:/states\1:' | count_starts
+    '(' -name states -exec grep -aHc ' s $' {} + -o -size -8k '(' -name 'idle.[0-9]*' -o -name 'place.[0-9]*' ')' -exec grep -aH '' {} + ')' |
+    sed 's:/nodes/[^/]*/states\(.[0-9]*\)$:/states\1:'
   set -- "$@" -ignore_readdir_race -mindepth 1 -maxdepth 1 -type f -size -2048k
   find -H "$@" '(' -name job.json -o -name result.json -o -name attempts.json -o -name members.json -o -name queue \
     -o -size -8k '(' -name 'idle.[0-9]*' -o -name 'place.[0-9]*' ')' ')' -exec grep -aH '' {} +
   find -H "$@" '(' -name env.json -o -empty '(' -name job.json -o -name result.json ')' ')' -printf '%p:\n'
-  find -H "$@" -name states -exec grep -aH ' s $' {} + | count_starts
+  find -H "$@" -name states -exec grep -aHc ' s $' {} +
 }
 list_all() {
   # lent ones first: one that is taken back meanwhile must be found once

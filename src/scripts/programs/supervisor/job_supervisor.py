@@ -4,8 +4,8 @@ left of the job on every node and records the result. So a job needs neither a t
 end.
 
 Under a site's Slurm it is the batch job, with the number of ranks as argument, and allocation.py begins the job there
-before anything else. Signals of people reach the ranks (relay.py), and one that they have asked for comes some time before the
-end of the allocation.
+before anything else. Signals of people reach the ranks (relay.py), and one that they have asked for comes some time
+before the end of the allocation.
 
 If the engine stops hmaster (SIGUSR1: `docker stop`, the end of the engine or of the machine), the end was not requested
 through hvdctl, and the job has failed.
