@@ -37,8 +37,8 @@ def answers(address, port, path):
 
 
 class Check:
-    """A check whether a rank is ready, made before its program starts. `condition`: as launcher.json has it; `role`: the
-    rank's (rank_role.py); `report`: reports that it is, and returns whether that was possible."""
+    """A check whether a rank is ready, made before its program starts. `condition`: as launcher.json has it; `role`:
+    the rank's (rank_role.py); `report`: reports that it is, and returns whether that was possible."""
 
     def __init__(self, condition, role, report):
         self.kind = condition["kind"] if condition else None
