@@ -58,7 +58,7 @@ impl JobRole {
     }
 }
 
-/// What the command line says of the roles of a project.
+/// The options of the command line about the roles of a project.
 #[derive(Debug, Clone, Default)]
 pub struct RoleOptions<'a> {
     /// `-np`.

@@ -367,7 +367,7 @@ time.sleep(60)""" % self.directory
 
 class Connections(unittest.TestCase):
     def look_around(self, srun, addresses, launcher="srun", config=None):
-        """What is found on two nodes with this srun, and the types of MPI that were tried, in their order."""
+        """The findings on two nodes with this srun, and the types of MPI that were tried, in their order."""
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "srun")
             with open(path, "w") as file:

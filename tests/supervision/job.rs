@@ -516,7 +516,7 @@ fn restarts(frames: &[Frame]) -> Vec<String> {
 /// The end of a job.
 pub struct End {
     pub ending: JobResult,
-    /// The same as the file has it.
+    /// Its text in the file.
     pub result: serde_json::Value,
     /// The attempts before the last.
     pub attempts: Vec<Attempt>,

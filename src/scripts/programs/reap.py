@@ -237,7 +237,7 @@ def deliver(number):
 
 
 def have_roles():
-    """Whether the ranks of the job have roles, some of which may be started again."""
+    """Returns whether the ranks of the job have roles, some of which may be started again."""
     with contextlib.suppress(OSError, ValueError):
         return "roles" in files.load("launcher.json")
     return False  # the suppressed error

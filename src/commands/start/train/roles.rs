@@ -1,4 +1,4 @@
-//! What `train` starts: the command of a project, or its roles.
+//! The programs that `train` starts: the command of a project, or its roles.
 
 use crate::cli;
 use crate::cluster::target::Target;

@@ -1,4 +1,4 @@
-"""What the library of a launcher reports about ranks that keep the others waiting."""
+"""Reports of the library of a launcher about ranks that keep the others waiting."""
 import re
 import time
 

@@ -24,7 +24,7 @@ def first_number(names, environment):
 
 
 def described(arguments):
-    """What launcher.json says about the launcher of a rank, by the arguments of its supervisor."""
+    """Returns the description of the launcher of a rank in launcher.json, by the arguments of its supervisor."""
     found = files.load("launcher.json")
     return found["roles"][int(arguments[0])] if arguments else found
 
