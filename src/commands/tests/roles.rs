@@ -141,12 +141,18 @@ async fn a_dry_run_shows_each_role() {
 async fn ranks_of_a_role_that_takes_no_slots_may_be_more_than_these() {
     let nodes = two_up().await;
     let (_dir, path) = project("[[role]]\nname = 'evaluator'\ncommand = ['./evaluate']\nlauncher = 'env'\ngpus = 0\n");
+    let dry = async |project: &str, options: &str| {
+        let mut inventory = inventory(&nodes);
+        inventory.nodes.iter_mut().for_each(|node| node.slots = Some(4));
+        let line = format!("train {project} --dry-run {options}");
+        hvdctl_on(&nodes, inventory, &line, mpsc::unbounded_channel().1).await
+    };
     for options in ["-np 99", "-np 99 --role evaluator", "-np evaluator=99"] {
-        let done = hvdctl(&nodes, &format!("train {path} --dry-run {options}")).await;
+        let done = dry(&path, options).await;
         done.code(0).says(&["each rank of evaluator: ./evaluate"]);
     }
     let (_plain, plain) = project("");
-    let done = hvdctl(&nodes, &format!("train {plain} --dry-run -np 99")).await;
+    let done = dry(&plain, "-np 99").await;
     done.code(2).complains(&["99 ranks were requested"]);
 }
 
