@@ -155,7 +155,6 @@ impl Spec {
                 gpus: None,
                 ports: &role.ports,
                 ready: role.ready.as_ref(),
-                gpus: None,
                 job: RoleOverrides {
                     command: &arguments[number],
                     default_command: false,
