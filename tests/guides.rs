@@ -287,7 +287,7 @@ fn settings_are_valid() {
                 continue;
             }
             let dir = tempfile::tempdir().unwrap();
-            if part.starts_with("[[role]]") {
+            if part.contains("[[role]]") {
                 fs::write(dir.path().join("hvdctl.toml"), &part).unwrap();
                 ProjectFile::read(dir.path()).unwrap_or_else(|fault| panic!("{page}: {fault}\n{part}"));
                 continue;
