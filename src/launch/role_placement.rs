@@ -67,7 +67,7 @@ impl Room {
     }
 }
 
-/// A role and those beside it, by their numbers.
+/// A role and those that share its nodes, by their numbers.
 struct RoleGroup {
     base: usize,
     beside: Vec<usize>,
@@ -82,7 +82,7 @@ struct Roles<'a> {
     roles: &'a [RoleShape<'a>],
 }
 
-/// Places roles on nodes, in the order of both. The roles beside one another form no circle.
+/// Places roles on nodes, in the order of both. The field `beside` of the roles forms no circle.
 ///
 /// # Errors
 /// [`Error::Usage`] if not all ranks fit, or if two roles are to have all nodes that others leave.
@@ -215,7 +215,7 @@ impl Roles<'_> {
         Ok(table)
     }
 
-    /// Returns how many ranks of the first role of a group each node has, where those beside it leave these rooms.
+    /// Returns how many ranks of the first role of a group each node has, where the others leave these rooms.
     fn base(&self, group: &RoleGroup, nodes: &[usize], rooms: &[Room], table: &RankTable) -> Result<Vec<u32>, Lack> {
         let base = &self.roles[group.base];
         let most: Vec<u32> = rooms.iter().map(|room| room.most(base.gpus)).collect();

@@ -83,7 +83,7 @@ impl RecordedRole {
     }
 }
 
-/// The place of a rank in its role, as documents have it beside its rank in the job.
+/// The place of a rank in its role, as documents have it next to its rank in the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RankOfRole {
     /// The name of its role; only in a job with roles.

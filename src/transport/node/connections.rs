@@ -192,11 +192,6 @@ impl Connections {
         Ok((child, slot))
     }
 
-    /// Returns whether the node has answered over the first connection in this command.
-    pub(super) fn have_answered(&self) -> bool {
-        self.first().is_some_and(|first| first.has_answered.load(Ordering::Relaxed))
-    }
-
     /// Returns the first connection, and the directory of its ssh master's socket.
     ///
     /// # Errors

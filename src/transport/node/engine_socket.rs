@@ -40,10 +40,9 @@ pub struct EngineListener {
 }
 
 impl Transport {
-    /// Returns whether sshd may connect to the engine's socket: the login may open it, and the node has answered in this
-    /// command. One that is gone is found by the start of a program, which has a limit and another connection.
+    /// Returns whether sshd may connect to the engine's socket: the login may open it.
     pub fn can_dial_engine(&self) -> bool {
-        self.engine_to_dial().is_some_and(|(connections, _)| connections.have_answered())
+        self.engine_to_dial().is_some()
     }
 
     /// Connects to the socket of the node's engine, if the login may open it. `None`: another way is needed. The listener is
