@@ -176,7 +176,8 @@ pub async fn facts(cluster: &Cluster, member: &Member) -> Result<Facts, NodeErro
         .with("mounts", &lines(&mut node.container.mounts.iter().map(|mount| mount.source.as_str())))
         .with("run_dir", member.transport.run_dir().unwrap_or_default())
         .with("cluster", &cluster.name)
-        .with("port", &cluster.port.to_string());
+        .with("port", &cluster.port.to_string())
+        .with("network_dir", &cluster.network.map_or_else(String::new, |_| cluster.network_dir()));
     let asked = now();
     let output = member.transport.script(&script, "read the node state").await?;
     let mut facts = Facts::parse(&String::from_utf8_lossy(&output)).between(asked, now());

@@ -6,6 +6,7 @@ use super::layout;
 use super::nodes::{nodes, separate_mounts};
 use super::reader::{Section, typed};
 use super::{Bench, Cluster, Inventory, Pool, Slurm};
+use crate::model::mesh::INTERFACE;
 use crate::text::nodeset::{Groups, groups_in, select};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -43,6 +44,9 @@ fn read(document: &DeTable<'_>, file: &Path, report: &FaultReport<'_>) -> Option
         section.values
     });
     let mut nodes = if is_only_slurm { Vec::new() } else { nodes(&root, &defaults.unwrap_or_default(), &cluster)? };
+    if cluster.network.is_some() && nodes.len() > 1 {
+        nodes.iter_mut().for_each(|node| node.interface = Some(INTERFACE.to_owned()));
+    }
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let groups = groups(&root, &names);
     let node_files = nodes.iter_mut().flat_map(|node| [&mut node.identity, &mut node.container.env_file]);

@@ -1,6 +1,7 @@
 //! Rules for the values of single fields.
 
 use crate::model::launcher::is_reserved;
+use crate::model::mesh::Range;
 use crate::text::nodeset::expand;
 use crate::text::public_key;
 use regex::{Captures, Regex};
@@ -149,6 +150,15 @@ rules! {
     pub(super) INTERFACE: "a network interface like \"eth0\": 1 to 15 letters, digits, `.`, `_`, `@`, `:` or `-`", 15,
         "^[A-Za-z0-9_@:][A-Za-z0-9._@:-]*$", |_| Ok(());
 
+    /// The range of the encrypted network.
+    pub(super) NETWORK_RANGE: "a range of private IPv4 addresses like \"10.90.0.0/16\", of 8 to 65536 addresses", 18,
+        "^[0-9.]+/(?:1[6-9]|2[0-9])$", network_range;
+
+    /// Where a node is reached on the port of the encrypted network.
+    pub(super) ENDPOINT: "a host and a UDP port, like \"gpu.example.org:51820\", \"203.0.113.5\" or \"[fd00::1]:51820\"",
+        260, r"^(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[A-Fa-f0-9:.]+\])(?::[1-9][0-9]{0,4})?$",
+        |text| destination(text).map(|_| ());
+
     /// One GPU: its index in as few digits as it has, or its UUID.
     pub GPU: "an index from 0 to 1023 or a UUID as `nvidia-smi -L` shows it", 64,
         "^(?:[0-9]|[1-9][0-9]{1,2}|10[01][0-9]|102[0-3]|GPU-[0-9A-Fa-f-]{1,60}\
@@ -195,6 +205,15 @@ pub(super) fn destination(text: &str) -> Checked<(Option<&str>, &str, Option<u16
     };
     let port = port.map(|port| port.parse::<u16>().map_err(|_| "a port is a number from 1 to 65535".to_owned()));
     Ok((user, host, port.transpose()?))
+}
+
+/// The addresses that no machine on the internet has: those of RFC 1918, and of RFC 6598.
+const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
+
+fn network_range(text: &str) -> Checked<()> {
+    let range: Range = text.parse().map_err(|expected| format!("expected {expected}"))?;
+    let is_private = PRIVATE.iter().any(|private| private.parse().is_ok_and(|private: Range| private.covers(range)));
+    refuse_if(!is_private || range.hosts().count() < 6, format!("private are {}", PRIVATE.join(", ")))
 }
 
 /// Directories that belong to the system or its users: their contents are not hvdctl's to set up and purge.

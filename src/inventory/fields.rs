@@ -9,6 +9,7 @@
 use super::kind::ValueKind::{self, *};
 use super::kind::{PORT, seconds};
 use super::{Bind, Controller, EngineChoice, KeyType, LauncherName, Pull, RuntimeChoice, check, container};
+use crate::model::mesh::{self, NetworkKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -81,6 +82,13 @@ tables! {
         /// With `runtime = "process"`: directory on each node, on a disk of its own, for everything that hvdctl keeps
         /// there; otherwise /var/tmp/hvdctl-NAME. The other directories are in it.
         state_dir: Option<String> = None, Text(&check::STATE_DIR);
+        /// An encrypted network between the nodes that `up` makes, for nodes on different networks; otherwise the nodes
+        /// reach each other without it.
+        network: Option<NetworkKind> = None, Choice(&["wireguard"]);
+        /// The range of the nodes' addresses in that network; otherwise one that none of them has a route to.
+        network_range: Option<mesh::Range> = None, Text(&check::NETWORK_RANGE);
+        /// UDP port of that network on every node.
+        network_port: u16 = 51820, PORT;
         /// Port of the workers' sshd, over which the nodes reach each other.
         port: u16 = 12345, PORT;
         /// Name of the worker's container on every node.
@@ -221,6 +229,9 @@ tables! {
         address: Option<IpAddr> = None, Range(&check::ADDRESS);
         /// Network interface between the nodes, if they have several; otherwise detected.
         interface: Option<String> = None, Text(&check::INTERFACE);
+        /// With `network = "wireguard"`: where the other nodes reach it on UDP, `host` or `host:port`, if its router
+        /// forwards a port or it has an outside address; otherwise found out.
+        endpoint: Option<String> = None, Text(&check::ENDPOINT);
         /// Owner of the node, if that is someone else. A password or a registry's login is given to the nodes of one
         /// owner only.
         owner: Option<String> = None, Text(&check::OWNER);
@@ -276,7 +287,7 @@ pub(super) fn of(table: &str) -> Vec<&'static Field> {
         "pool" => POOL.iter().collect(),
         "slurm" => SLURM.iter().collect(),
         // what many nodes may share
-        "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag) && field.name != "host_key").collect(),
+        "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag) && !matches!(field.name, "host_key" | "endpoint")).collect(),
         "node" => node.collect(),
         _ => vec![&GROUPS],
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use toml::de::DeValue;
 
 /// Fields of `[cluster]` that containers have and processes do not.
-const OF_CONTAINERS: [&str; 4] = ["image", "pull", "engine", "shm_size"];
+const OF_CONTAINERS: [&str; 5] = ["image", "pull", "engine", "shm_size", "network"];
 
 /// Such fields of a node.
 const OF_A_NODES_CONTAINERS: [&str; 5] = ["engine", "mounts", "devices", "ulimits", "cap_add"];
@@ -83,6 +83,12 @@ impl Cluster {
         format!("{parent}/slurm@{}", self.name)
     }
 
+    /// Returns the directory of the encrypted network: next to that of the keys.
+    pub fn network_dir(&self) -> String {
+        let parent = self.ssh_dir.rsplit_once('/').map_or("", |(parent, _)| parent);
+        format!("{parent}/network@{}", self.name)
+    }
+
     /// Returns the directory of what runs as processes of the login: a directory for each, with its name.
     pub fn run_dir(&self) -> String {
         format!("{}/run", self.state_dir())
@@ -138,10 +144,26 @@ pub(super) fn check_cluster(section: &Section<'_>, values: &Map<String, Value>) 
         }
         false => {}
     }
+    if section.value("network").is_none() {
+        for field in ["network_range", "network_port"].into_iter().filter(|field| values.contains_key(*field)) {
+            section.fault(field, "only with `network = \"wireguard\"`");
+        }
+    }
 }
 
 /// Reports fields of a node or of `[defaults]` that do not fit the cluster's runtime.
 pub(super) fn check_node(section: &Section<'_>, cluster: &Cluster) {
+    match cluster.network {
+        None if is_given(section, "endpoint") => section.fault("endpoint", "only with `network = \"wireguard\"`"),
+        None => {}
+        Some(_) => {
+            for field in ["address", "interface"].into_iter().filter(|field| is_given(section, field)) {
+                let why = "not with `network = \"wireguard\"`, in which nodes have addresses of their own; where others \
+                           reach a node is its `endpoint`";
+                section.fault(field, why);
+            }
+        }
+    }
     if !cluster.can().images {
         refuse(section, &OF_A_NODES_CONTAINERS);
     } else if is_given(section, "activate") && section.values.contains_key("activate") {
@@ -195,8 +217,39 @@ mod tests {
     }
 
     #[test]
+    fn nodes_of_an_encrypted_network_have_its_interface() {
+        let inventory = read("network = \"wireguard\"\nnetwork_range = \"10.9.0.0/24\"", "\n[[node]]\nhost = \"b\"").unwrap();
+        let interfaces: Vec<_> = inventory.nodes.iter().map(|node| node.interface.as_deref()).collect();
+        assert_eq!(interfaces, [Some("hmesh"), Some("hmesh")]);
+        assert_eq!(inventory.cluster.network_dir(), "/opt/horovod/network@lab");
+        let outside = inventory.outside_network();
+        assert!(outside.cluster.network.is_none() && outside.nodes.iter().all(|node| node.interface.is_none()));
+        // it needs no other node
+        assert_eq!(read("network = \"wireguard\"", "").unwrap().nodes[0].interface, None);
+        for (cluster, node, why) in [
+            ("network = \"wireguard\"", "address = \"10.0.0.1\"", "their own"),
+            ("network = \"wireguard\"", "interface = \"eth0\"", "their own"),
+            ("network = \"wireguard\"\nnetwork_range = \"8.8.0.0/16\"", "", "private are"),
+            ("network = \"wireguard\"\nnetwork_range = \"10.9.0.1/24\"", "", "which is 10.9.0.0"),
+            ("network_range = \"10.9.0.0/24\"", "", "only with"),
+            ("network_port = 7", "", "only with"),
+            ("", "endpoint = \"a:7\"", "only with"),
+            ("network = \"wireguard\"", "endpoint = \"a:70000\"", "1 to 65535"),
+        ] {
+            let fault = read(cluster, node).unwrap_err();
+            assert!(fault.contains(why), "{cluster} {node}: {fault}");
+        }
+    }
+
+    #[test]
     fn what_needs_the_other_runtime_is_refused_by_name() {
-        for field in ["image = \"a:1\"", "pull = \"never\"", "engine = \"docker\"", "shm_size = \"1g\""] {
+        for field in [
+            "image = \"a:1\"",
+            "pull = \"never\"",
+            "engine = \"docker\"",
+            "shm_size = \"1g\"",
+            "network = \"wireguard\"",
+        ] {
             let fault = read(&format!("runtime = \"process\"\n{field}"), "").unwrap_err();
             assert!(fault.contains("there are no containers"), "{fault}");
         }

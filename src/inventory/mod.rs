@@ -198,6 +198,16 @@ impl Inventory {
         }
     }
 
+    /// Returns this inventory without its encrypted network: nodes have the addresses by which they are reached.
+    #[must_use]
+    pub fn outside_network(&self) -> Inventory {
+        let mut outside = self.clone();
+        if outside.cluster.network.take().is_some() {
+            outside.nodes.iter_mut().for_each(|node| node.interface = None);
+        }
+        outside
+    }
+
     /// Returns the files of the operator's machine that it names, each with a field that names it.
     pub fn files(&self) -> BTreeMap<&Path, &'static str> {
         let of_nodes =

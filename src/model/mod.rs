@@ -14,6 +14,7 @@ pub mod job_result;
 pub mod job_state;
 pub mod launcher;
 pub mod lease;
+pub mod mesh;
 pub mod queue;
 pub mod restart;
 pub mod role;

@@ -6,6 +6,7 @@ use super::gpus::{self, Gpu, NvidiaSmi};
 use super::interfaces::NodeNetwork;
 use super::jobs::NodeJobs;
 use super::key_directory::KeyDirectory;
+use super::mesh::NodeMesh;
 use super::permissions::Permissions;
 use super::storage::NodeStorage;
 use schemars::JsonSchema;
@@ -79,6 +80,8 @@ pub struct Facts {
     pub storage: NodeStorage,
     /// The cluster's keys on it.
     pub keys: KeyDirectory,
+    /// Its part of the encrypted network.
+    pub mesh: NodeMesh,
     /// The latest entries of its ledger with figures of benchmarks, as they are stored.
     pub measured: Vec<String>,
 }
@@ -116,6 +119,7 @@ impl Facts {
                     facts.permissions.read(key, value);
                     facts.storage.read(key, value);
                     facts.keys.read(key, value);
+                    facts.mesh.read(key, value);
                 }
             }
         }

@@ -9,6 +9,7 @@ pub mod interfaces;
 pub mod jobs;
 pub mod key_directory;
 pub mod lines;
+pub mod mesh;
 pub mod names;
 pub mod network;
 pub mod permissions;

@@ -1,7 +1,7 @@
 # Prints the state of a node as "KEY VALUE" lines for node/facts.rs. Appended to machine.sh, nvidia_smi.sh, gpus.sh, accelerators.sh, marked.sh,
 # killed.sh and job/directory.sh.
 # Variables: ssh_dir, jobs_dir, projects_dir, data_dir, run_dir (nothing where containers run), devices, mounts (paths that containers get, one a
-# line), cluster, port. Changes nothing. Fails if a tool fails, so that an error is not
+# line), cluster, port, network_dir (of the encrypted network; nothing without one). Changes nothing. Fails if a tool fails, so that an error is not
 # mistaken for "nothing found".
 
 # prints a file, of which a job may have made a link, a pipe or one without an end: at most 1 MiB of a regular one. One that is removed
@@ -283,6 +283,15 @@ if regular "$ledger"; then
 fi
 # a mark that cannot be read counts as well
 [ ! -e "$jobs_dir/.drained@$cluster" ] || say drained "$(contents "$jobs_dir/.drained@$cluster" | head -n 1)"
+if [ -n "$network_dir" ]; then
+  # each is a line, and is replaced as a whole
+  for part in file:network state:state; do
+    [ ! -e "$network_dir/${part#*:}.json" ] || say "network-${part%:*}" "$(contents "$network_dir/${part#*:}.json" | head -n 1)"
+  done
+  routes=$(ip -4 route show table all) || exit
+  # those of table local are the node's own addresses
+  printf '%s\n' "$routes" | grep -v ' table local' | sed 's/^/route /' || :
+fi
 say clock "$(date +%s.%N)"
 [ -d "$ssh_dir" ] || exit 0
 cd "$ssh_dir" || exit
