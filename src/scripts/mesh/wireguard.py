@@ -1,0 +1,171 @@
+"""The interface of the encrypted network: made, configured and looked at by the programs `ip`, `wg` and `wireguard-go`."""
+import os
+import socket
+import subprocess
+import time
+
+import endpoints
+import network
+
+NAME = "hmesh"
+TUN = "/dev/net/tun"
+SOCKET = "/var/run/wireguard/%s.sock" % NAME
+# seconds until wireguard-go answers
+START = 5
+# interfaces whose addresses only this node and its containers have
+OF_CONTAINERS = ("docker", "br-", "veth", "virbr", "cni", "podman", "lxc", "flannel", "cali")
+
+
+class Problem(Exception):
+    """Why there is no interface: a kind that hvdctl knows, and the words of the program that failed."""
+
+    def __init__(self, kind, text):
+        super().__init__(text)
+        self.kind = kind
+
+
+class Device:
+    """The interface. `kind` says who encrypts: the kernel, or wireguard-go (`userspace`)."""
+
+    def __init__(self):
+        self.kind = None
+
+    def ensure(self):
+        """Takes over an interface that works, so that traffic goes on while the agent starts again, or makes one."""
+        try:
+            network.run(["wg", "show", NAME, "listen-port"])
+            details = network.run(["ip", "-d", "link", "show", "dev", NAME])
+            self.kind = "userspace" if " tun " in details else "kernel"
+            return
+        except OSError:
+            remove()
+        try:
+            network.run(["ip", "link", "add", NAME, "type", "wireguard"])
+            self.kind = "kernel"
+        except OSError as error:
+            self.start(str(error))
+
+    def start(self, kernel):
+        """Starts wireguard-go. It outlives the agent, as the kernel's interface does, and ends with its interface."""
+        if not os.path.exists(TUN):
+            raise Problem("no_tun", "no %s, and the kernel has no WireGuard: %s" % (TUN, kernel))
+        environment = dict(os.environ, WG_I_PREFER_BUGGY_USERSPACE_TO_POLISHED_KMOD="1", LOG_LEVEL="error")
+        try:
+            started = subprocess.Popen(
+                ["wireguard-go", "-f", NAME], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True, universal_newlines=True,
+            )
+        except OSError as error:
+            raise Problem("wireguard", "cannot start wireguard-go: %s" % error)
+        deadline = time.monotonic() + START
+        while not answers():
+            if started.poll() is not None or time.monotonic() > deadline:
+                started.kill()
+                said = started.communicate()[0].strip()
+                kind = "no_tun" if TUN in said or "TUN device" in said else "wireguard"
+                raise Problem(kind, said or "wireguard-go did not answer within %d s" % START)
+            time.sleep(0.01)
+        self.kind = "userspace"
+
+    def configure(self, key, port, address, prefix, mtu):
+        """Sets what belongs to this node. Peers stay as they are."""
+        try:
+            network.run(["wg", "set", NAME, "private-key", key])
+            if int(network.run(["wg", "show", NAME, "listen-port"])) != port:
+                network.run(["wg", "set", NAME, "listen-port", str(port)])
+            network.run(["ip", "link", "set", NAME, "mtu", str(mtu), "up"])
+        except OSError as error:
+            used = "ddress already in use" in str(error) or "ddress in use" in str(error)
+            raise Problem("port_in_use" if used else "wireguard", error.strerror)
+        wanted = "%s/%d" % (address, prefix)
+        try:
+            if wanted not in [text for name, text in addresses(all_of_them=True) if name == NAME]:
+                network.run(["ip", "addr", "flush", "dev", NAME])
+                network.run(["ip", "addr", "add", wanted, "dev", NAME])
+        except OSError as error:
+            raise Problem("wireguard", error.strerror)
+
+    def change(self, changes):
+        """Changes peers: tuples of key, address, endpoint or None, and how: `add`, `move` (another endpoint, the
+        session goes on), `try` (a new handshake, at once) or `remove`."""
+        arguments = []
+        for key, address, endpoint, how in changes:
+            if how in ("try", "remove"):
+                arguments += ["peer", key, "remove"]
+            if how != "remove":
+                arguments += ["peer", key, "allowed-ips", address + "/32"]
+                arguments += ["endpoint", endpoint] if endpoint else []
+        if arguments:
+            network.run(["wg", "set", NAME] + arguments)
+
+    def look(self):
+        """By public key: endpoint, addresses, time of the last handshake, bytes received and sent."""
+        found = {}
+        for line in network.run(["wg", "show", NAME, "dump"]).splitlines()[1:]:
+            key, _, endpoint, allowed, handshake, received, sent, _ = line.split("\t")
+            found[key] = {
+                "endpoint": None if endpoint == "(none)" else endpoint,
+                "allowed": allowed,
+                "handshake": int(handshake) or None,
+                "received": int(received),
+                "sent": int(sent),
+            }
+        return found
+
+    def routes(self, changes, source):
+        """Sets the routes to peers: address to MTU, or to None to remove it."""
+        lines = []
+        for address, mtu in changes.items():
+            if mtu is None:
+                lines.append("route del %s/32 dev %s" % (address, NAME))
+            else:
+                lines.append("route replace %s/32 dev %s mtu %d src %s" % (address, NAME, mtu, source))
+        # with -force, a route that is gone already keeps none of the others
+        if lines:
+            subprocess.run(
+                ["ip", "-force", "-batch", "-"], input="\n".join(lines) + "\n", universal_newlines=True,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=network.LIMIT,
+            )
+
+    def routed(self):
+        """The addresses that have a route of their own."""
+        lines = network.run(["ip", "-4", "route", "show", "dev", NAME]).splitlines()
+        return {line.split()[0] for line in lines if line.strip() and "/" not in line.split()[0]}
+
+
+def answers():
+    """True if wireguard-go accepts configuration."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(SOCKET)
+            return True
+        except OSError:
+            return False
+
+
+def remove():
+    try:
+        network.run(["ip", "link", "del", NAME])
+    except OSError:
+        pass
+    try:
+        # of a wireguard-go that was killed
+        os.unlink(SOCKET)
+    except OSError:
+        pass
+
+
+def addresses(all_of_them=False):
+    """Interfaces and addresses with their prefixes: those that other machines may reach, or all."""
+    found = []
+    for line in network.run(["ip", "-o", "addr", "show"]).splitlines():
+        words = line.split()
+        if len(words) < 4 or words[2] not in ("inet", "inet6"):
+            continue
+        name, text = words[1], words[3]
+        # that of a point-to-point interface has no prefix
+        text = text if "/" in text else text + ("/32" if words[2] == "inet" else "/128")
+        if all_of_them or (name != NAME and not name.startswith(OF_CONTAINERS) and endpoints.address_of(
+                text.split("/")[0])):
+            found.append((name, text))
+    return found
