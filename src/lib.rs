@@ -29,6 +29,7 @@ pub mod inventory;
 pub mod job;
 pub mod keys;
 pub mod launch;
+pub mod mesh;
 pub mod model;
 pub mod node;
 pub mod paths;

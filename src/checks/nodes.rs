@@ -62,7 +62,7 @@ fn no_place(view: &NodeView<'_>) -> Option<Finding> {
     let reason = view.place.clone().and_then(|place| check_address(place.address)).err()?;
     Some(view.error(Check::Network, format!("its address in the cluster is unknown: {reason}")).explain(
         "the worker has no address to listen on, and the other nodes cannot connect to it",
-        "set `address` or `interface` of this [[node]] in the inventory",
+        network::hint(view.node),
     ))
 }
 

@@ -106,7 +106,7 @@ impl ObservedNode {
 /// # Errors
 /// With what is missing or does not match.
 pub fn place(inventory: &Inventory, node: &ObservedNode) -> Result<Endpoint, NodeError> {
-    network::place(inventory, &node.member.node, &node.facts).map_err(|cause| no_place(node.name(), cause))
+    network::place(inventory, &node.member.node, &node.facts).map_err(|cause| no_place(&node.member.node, cause))
 }
 
 /// Returns the names by which these nodes know each other in their containers.
@@ -116,9 +116,8 @@ pub fn host_names<'a>(inventory: &Inventory, nodes: impl Iterator<Item = &'a Obs
 }
 
 /// Returns the error of a node without an endpoint.
-pub fn no_place(node: &str, cause: String) -> NodeError {
-    NodeError::failed(node, "find its address on the cluster's network", cause)
-        .hint("set `address` or `interface` of this [[node]] in the inventory")
+pub fn no_place(node: &Node, cause: String) -> NodeError {
+    NodeError::failed(&node.name, "find its address on the cluster's network", cause).hint(network::hint(node))
 }
 
 /// Checks that a node has the GPUs that the inventory gives its containers.

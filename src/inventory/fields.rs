@@ -287,7 +287,9 @@ pub(super) fn of(table: &str) -> Vec<&'static Field> {
         "pool" => POOL.iter().collect(),
         "slurm" => SLURM.iter().collect(),
         // what many nodes may share
-        "defaults" => node.filter(|field| !matches!(field.kind, Range(_) | Flag) && !matches!(field.name, "host_key" | "endpoint")).collect(),
+        "defaults" => node
+            .filter(|field| !matches!(field.kind, Range(_) | Flag) && !matches!(field.name, "host_key" | "endpoint"))
+            .collect(),
         "node" => node.collect(),
         _ => vec![&GROUPS],
     }

@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn nodes_of_an_encrypted_network_have_its_interface() {
-        let inventory = read("network = \"wireguard\"\nnetwork_range = \"10.9.0.0/24\"", "\n[[node]]\nhost = \"b\"").unwrap();
+        let inventory =
+            read("network = \"wireguard\"\nnetwork_range = \"10.9.0.0/24\"", "\n[[node]]\nhost = \"b\"").unwrap();
         let interfaces: Vec<_> = inventory.nodes.iter().map(|node| node.interface.as_deref()).collect();
         assert_eq!(interfaces, [Some("hmesh"), Some("hmesh")]);
         assert_eq!(inventory.cluster.network_dir(), "/opt/horovod/network@lab");

@@ -103,19 +103,23 @@ pub fn addresses(
 /// What errors say was tried.
 pub const OPERATION: &str = "connect it to the encrypted network";
 
-/// Returns where a node may be reached from outside, the likeliest first.
-fn endpoints(cluster: &Cluster, MeshNode { node, host, facts }: &MeshNode<'_>) -> Vec<String> {
-    let port = cluster.network_port;
-    let with_port = |host: &str| match host.parse::<IpAddr>() {
+/// Returns `host:port` of a host, or of an endpoint that may have a port.
+pub fn with_port(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
         _ if host.starts_with('[') && !host.ends_with(']') => host.to_owned(),
         _ if !host.starts_with('[') && host.contains(':') => host.to_owned(),
         _ => format!("{host}:{port}"),
-    };
+    }
+}
+
+/// Returns where a node may be reached from outside, the likeliest first.
+fn endpoints(cluster: &Cluster, MeshNode { node, host, facts }: &MeshNode<'_>) -> Vec<String> {
     let by_ssh = facts.network.ssh_address.filter(|address| !address.is_loopback()).map(|address| address.to_string());
     let named = node.endpoint.iter().map(String::as_str);
     let mut found: Vec<String> = Vec::new();
-    for place in named.chain(*host).chain(by_ssh.as_deref()).filter(|host| *host != "localhost").map(with_port) {
+    for place in named.chain(*host).chain(by_ssh.as_deref()).filter(|host| *host != "localhost") {
+        let place = with_port(place, cluster.network_port);
         if !found.contains(&place) {
             found.push(place);
         }
@@ -211,9 +215,8 @@ impl fmt::Display for Change {
 
 /// Returns the differences between what a node knows and what it is to know.
 pub fn changes(old: Option<&NetworkFile>, new: &NetworkFile) -> Vec<Change> {
-    let key = |file: &NetworkFile| {
-        file.nodes.iter().find(|node| node.name == file.node).map(|node| node.public_key.clone())
-    };
+    let key =
+        |file: &NetworkFile| file.nodes.iter().find(|node| node.name == file.node).map(|node| node.public_key.clone());
     let others = |file: &NetworkFile| -> BTreeMap<String, NetworkNode> {
         let others = file.nodes.iter().filter(|node| node.name != file.node);
         others.map(|node| (node.name.clone(), node.clone())).collect()

@@ -19,6 +19,8 @@ pub enum Check {
     Dcgm,
     /// Room on disks.
     Disk,
+    /// The encrypted network between the nodes.
+    EncryptedNetwork,
     /// Devices of fast networks that containers do not get.
     Fabric,
     /// Clocks of GPUs that are slowed down.
@@ -125,6 +127,7 @@ impl Check {
             Check::Data => ("data", Setup),
             Check::Dcgm => ("dcgm", Machine),
             Check::Disk => ("disk", Machine),
+            Check::EncryptedNetwork => ("encrypted-network", Setup),
             Check::Fabric => ("fabric", Setup),
             Check::GpuClocks => ("gpu-clocks", Machine),
             Check::GpuHeat => ("gpu-heat", Machine),
@@ -193,6 +196,7 @@ mod tests {
         Check::Data,
         Check::Dcgm,
         Check::Disk,
+        Check::EncryptedNetwork,
         Check::Fabric,
         Check::GpuClocks,
         Check::GpuHeat,

@@ -1,6 +1,8 @@
 //! The encrypted network of a cluster, as hvdctl and its agents on the nodes describe it to one another
 //! (`scripts/mesh/agent.py`).
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -135,6 +137,11 @@ pub struct NetworkFile {
     pub nodes: Vec<NetworkNode>,
 }
 
+/// Returns whether a text is a public key of WireGuard: 32 bytes in base64.
+pub fn is_key(text: &str) -> bool {
+    STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == 32)
+}
+
 /// How packets reach another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -186,6 +193,9 @@ pub struct NetworkProblem {
 /// The state of the network on a node: `state.json`, which the agent there writes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NetworkState {
+    /// The process of the agent, in its container.
+    #[serde(default)]
+    pub pid: Option<u32>,
     /// When it was written, in seconds since the epoch by the node's clock.
     pub time: f64,
     /// The SHA-256 of the `network.json` that it is about, in hexadecimal.

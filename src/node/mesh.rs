@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn a_state_that_is_old_or_of_another_network_says_nothing() {
-        let file = r#"{"cluster":"lab","node":"a","port":1,"range":"10.9.0.0/24","address":"10.9.0.1","mtu":null,"nodes":[]}"#;
+        let file =
+            r#"{"cluster":"lab","node":"a","port":1,"range":"10.9.0.0/24","address":"10.9.0.1","mtu":null,"nodes":[]}"#;
         let state = |time: u32, network: &str, path: &str| {
             format!(r#"{{"time":{time},"network":"{network}","peers":{{"b":{{"state":"{path}"}}}}}}"#)
         };

@@ -1,6 +1,7 @@
 //! Under which address, on which interface and with which GPUs a node takes part in a job.
 
 use crate::inventory::{Gpus, Inventory, Node};
+use crate::model::mesh::INTERFACE;
 use crate::node::facts::Facts;
 use crate::node::gpus::{GpuDevice, GpuQueryFailure, GpuRequest, NvidiaSmi};
 use std::net::{IpAddr, Ipv4Addr};
@@ -74,6 +75,16 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
         network: facts.network.networks.get(&address).cloned(),
         is_ambiguous: facts.network.labelled(label).count() > 1,
     })
+}
+
+/// Returns the next step for a node without an endpoint.
+pub fn hint(node: &Node) -> &'static str {
+    match node.interface.as_deref() {
+        Some(INTERFACE) => {
+            "`hvdctl up` connects it to the cluster's encrypted network; `hvdctl doctor` says what is wrong there"
+        }
+        _ => "set `address` or `interface` of this [[node]] in the inventory",
+    }
 }
 
 /// The address by which ssh reached the node, as far as other nodes and launchers can use it.

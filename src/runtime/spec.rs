@@ -18,7 +18,7 @@ pub const LABEL_CLUSTER: &str = "hvdctl.cluster";
 pub const LABEL_NAME: &str = "hvdctl.name";
 /// The number of the form of all labels; see [`crate::model::format`].
 pub const LABEL_FORMAT: &str = "hvdctl.format";
-/// `worker`, `master`, `shell`, `helper`, `setup`, `relay`, `slurm` or `slurm-agent`.
+/// `worker`, `master`, `shell`, `helper`, `setup`, `relay`, `slurm`, `slurm-agent` or `mesh`.
 pub const LABEL_ROLE: &str = "hvdctl.role";
 /// Hash of the [`Spec`] that the container was created from.
 pub const LABEL_SPEC: &str = "hvdctl.spec";
@@ -64,6 +64,8 @@ pub enum Role {
     Slurm,
     /// `hslurm-agent`: what starts and ends the containers of jobs for that Slurm.
     SlurmAgent,
+    /// `hmesh`: the encrypted network.
+    Mesh,
 }
 
 impl Role {
@@ -78,6 +80,7 @@ impl Role {
             Role::Relay => "relay",
             Role::Slurm => "slurm",
             Role::SlurmAgent => "slurm-agent",
+            Role::Mesh => "mesh",
         }
     }
 }

@@ -221,7 +221,7 @@ pub(super) fn add_gpus(
 /// Returns a node's endpoint in its cluster, which a launcher can use.
 pub(super) fn endpoint(inventory: &Inventory, observed: &ObservedNode) -> Result<Endpoint, NodeError> {
     let endpoint = observation::place(inventory, observed)?;
-    launch::check_address(endpoint.address).map_err(|cause| observation::no_place(observed.name(), cause))?;
+    launch::check_address(endpoint.address).map_err(|cause| observation::no_place(&observed.member.node, cause))?;
     Ok(endpoint)
 }
 

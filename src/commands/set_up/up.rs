@@ -6,6 +6,7 @@ use crate::cli::Up;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::observation::{ObservedNode, host_names};
 use crate::commands::Outcome;
+use crate::commands::set_up::up_network::{self, NetworkUp};
 use crate::commands::shared::context::{ConnectedNodes, Context, node_rows};
 use crate::delivery::relay::deployment;
 use crate::delivery::worker_image::pull_planned;
@@ -41,6 +42,11 @@ pub enum UpOperation {
     EndJob {
         /// Its id.
         job: String,
+    },
+    /// Change the encrypted network.
+    Network {
+        /// What is done for it, in order.
+        changes: Vec<String>,
     },
     /// Pull the image.
     Pull {
@@ -108,6 +114,7 @@ pub async fn set_up(options: &Up, context: &Context) -> Result<WorkersUp, Error>
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = if dry_run { nodes } else { context.lock_each(nodes).await? };
     let observed = context.observe_each(nodes).await?;
+    let NetworkUp { nodes: observed, done: connected } = up_network::connect(observed, options, context).await?;
     let mut plans = observed.then(events, async |node| WorkerPlan::new(inventory, node)).await;
     if !dry_run {
         let accepts = async |question: &str| context.accepts(question).await;
@@ -127,7 +134,7 @@ pub async fn set_up(options: &Up, context: &Context) -> Result<WorkersUp, Error>
     }
     add_nodes(inventory, &plans.ok, dry_run, &session.cancellation, events).await;
     let tense = if dry_run { Tense::Planned } else { Tense::Done };
-    let ok = plans.ok.iter().map(|plan| entry(plan, tense)).collect();
+    let ok = plans.ok.iter().map(|plan| entry(plan, connected.get(plan.node()), tense)).collect();
     Ok(WorkersUp { nodes: NodeResults { ok, failed: plans.failed }, offline })
 }
 
@@ -197,10 +204,17 @@ fn stop_if_asked(plans: &WorkerPlans, context: &Context) -> Result<(), Error> {
     context.session.cancellation.check()
 }
 
-fn entry(plan: &WorkerPlan, tense: Tense) -> NodeEntry<UpNode> {
+/// Returns the entry of a node. `connected`: what was done for its encrypted network.
+fn entry(plan: &WorkerPlan, connected: Option<&Vec<String>>, tense: Tense) -> NodeEntry<UpNode> {
     let ends = plan.end_jobs.iter().map(|job| UpOperation::EndJob { job: job.clone() });
-    let operations: Vec<_> = ends.chain(plan.operations().iter().map(UpOperation::from)).collect();
-    let summary = plan.summary(tense);
+    let network = connected.map(|done| UpOperation::Network { changes: done.clone() });
+    let operations: Vec<_> =
+        network.into_iter().chain(ends).chain(plan.operations().iter().map(UpOperation::from)).collect();
+    let summary = match connected {
+        None => plan.summary(tense),
+        Some(done) if operations.len() == 1 => done.join(", "),
+        Some(done) => format!("{}, {}", done.join(", "), plan.summary(tense)),
+    };
     NodeEntry::new(plan.node(), true, UpNode { changed: !operations.is_empty(), operations, summary })
 }
 

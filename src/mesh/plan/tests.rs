@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 /// A node with these routes, that knows this of the network.
 fn facts(routes: &str, file: Option<&NetworkFile>) -> Facts {
-    let mut text = "ssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 192.168.1.5/24\naddr docker0 172.17.0.1/16\n".to_owned();
+    let mut text =
+        "ssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 192.168.1.5/24\naddr docker0 172.17.0.1/16\n".to_owned();
     text.extend(routes.lines().map(|route| format!("route {route} dev eth0\n")));
     text.extend(file.map(|file| format!("network-file {}\n", serde_json::to_string(file).unwrap())));
     Facts::parse(&text)

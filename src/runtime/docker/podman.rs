@@ -84,7 +84,7 @@ pub(super) fn podman_request(container: &ContainerSpec) -> Value {
         // SELinux lets no other container use the engine's socket
         request["selinux_opts"] = json!(["disable"]);
     }
-    if matches!(role, Role::Slurm | Role::SlurmAgent) {
+    if matches!(role, Role::Slurm | Role::SlurmAgent | Role::Mesh) {
         // as for Docker
         request["restart_policy"] = "unless-stopped".into();
     }

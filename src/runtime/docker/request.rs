@@ -59,7 +59,7 @@ pub(super) fn create_request(container: &ContainerSpec) -> ContainerCreateBody {
             // SELinux lets no other container use the engine's socket
             security_opt: uses_engine(container).then(|| vec!["label=disable".into()]),
             // jobs wait there while the machine is started again
-            restart_policy: matches!(role, Role::Slurm | Role::SlurmAgent).then(|| RestartPolicy {
+            restart_policy: matches!(role, Role::Slurm | Role::SlurmAgent | Role::Mesh).then(|| RestartPolicy {
                 name: Some(RestartPolicyNameEnum::UNLESS_STOPPED),
                 ..RestartPolicy::default()
             }),

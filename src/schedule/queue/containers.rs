@@ -57,7 +57,7 @@ fn place(socket: &str) -> Option<(&str, &str)> {
 /// # Errors
 /// If it has no address in the cluster.
 pub fn slurm_node(inventory: &Inventory, node: &Node, facts: &Facts, cpus: u32) -> Result<SlurmNode, NodeError> {
-    let place = network::place(inventory, node, facts).map_err(|cause| no_place(&node.name, cause))?;
+    let place = network::place(inventory, node, facts).map_err(|cause| no_place(node, cause))?;
     Ok(SlurmNode {
         name: node.name.clone(),
         hostname: facts.hostname.clone(),

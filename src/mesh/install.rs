@@ -1,0 +1,219 @@
+//! Gives nodes the container of their encrypted network, and what they are to know of it.
+
+use super::plan::OPERATION;
+use crate::cluster::member::Member;
+use crate::cluster::observation::ObservedNode;
+use crate::error::{ErrorKind, NodeError};
+use crate::event::{Events, Step};
+use crate::files::{PackedFile, archive};
+use crate::inventory::{Cluster, Device, Mount};
+use crate::model::mesh::{NetworkFile, NetworkState, is_key};
+use crate::node::mesh::{NodeMesh, hash};
+use crate::runtime::container::{ContainerState, ContainerSummary, MESH, with_role};
+use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Role};
+use crate::transport::node::Script;
+use crate::worker::plan::ForeignContainer;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Installs the programs in the cluster's image.
+pub const IMAGE: &str = include_str!("../scripts/mesh/image.sh");
+
+const INSTALL: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/mesh/install.sh")
+);
+const REMOVE: &str = concat!(
+    include_str!("../scripts/node/close.sh"),
+    include_str!("../scripts/node/permissions.sh"),
+    include_str!("../scripts/mesh/remove.sh")
+);
+const STATE: &str = include_str!("../scripts/mesh/state.sh");
+
+/// The programs in the directory, by their names there.
+const PROGRAMS: [(&str, &str); 9] = [
+    ("agent.py", include_str!("../scripts/mesh/agent.py")),
+    ("endpoints.py", include_str!("../scripts/mesh/endpoints.py")),
+    ("main.sh", include_str!("../scripts/mesh/main.sh")),
+    ("messages.py", include_str!("../scripts/mesh/messages.py")),
+    ("mtu.py", include_str!("../scripts/mesh/mtu.py")),
+    ("network.py", include_str!("../scripts/mesh/network.py")),
+    ("peers.py", include_str!("../scripts/mesh/peers.py")),
+    ("relay.py", include_str!("../scripts/mesh/relay.py")),
+    ("wireguard.py", include_str!("../scripts/mesh/wireguard.py")),
+];
+
+/// The device by which a program makes a network interface.
+const TUN: &str = "/dev/net/tun";
+
+/// The capabilities of the container: to make the interface, to have sockets on that alone, and a port that only root
+/// gets.
+const CAPABILITIES: [&str; 3] = ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"];
+
+/// The time between two looks at the state.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Returns the container that a node should have.
+pub fn container(cluster: &Cluster, observed: &ObservedNode, image: &str) -> ContainerSpec {
+    let node = &observed.member.node;
+    let directory = cluster.network_dir();
+    let mut container = ContainerSpec::new(cluster, node, Role::Mesh, MESH.to_owned());
+    container.spec.command = vec!["sh".into(), format!("{directory}/run/main.sh"), directory.clone()];
+    container.spec.image = image.to_owned();
+    container.spec.mounts = vec![Mount { source: directory.clone(), target: directory, read_only: false }];
+    container.spec.extra_mounts = Vec::new();
+    container.spec.devices = vec![Device { source: TUN.into(), target: TUN.into(), permissions: "rwm".into() }];
+    container.spec.cap_add = Some(CAPABILITIES.map(str::to_owned).to_vec());
+    container
+}
+
+/// Returns why a node needs another container than it has; `None` if that may stay. The image does not count: with each
+/// new image of the cluster, jobs would lose their network.
+pub fn lack(cluster: &Cluster, observed: &ObservedNode) -> Option<&'static str> {
+    let Some(found) = with_role(cluster, &observed.runtime.containers, Role::Mesh) else { return Some("missing") };
+    let image = found.spec_image().unwrap_or_default();
+    let desired = container(cluster, observed, &image).spec.hash();
+    match found.state {
+        ContainerState::Running if found.label(LABEL_SPEC) == Some(&desired) => None,
+        ContainerState::Running => Some("differs"),
+        _ => Some("not running"),
+    }
+}
+
+/// Gives a node the programs. Returns whether they are others than before.
+///
+/// # Errors
+/// With the node's message, also if others can change the directory.
+pub async fn install_programs(cluster: &Cluster, observed: &ObservedNode) -> Result<bool, NodeError> {
+    let files: Vec<PackedFile<'_>> = PROGRAMS.into_iter().map(|(name, text)| (0o600, name, text)).collect();
+    let script = Script::new(INSTALL)
+        .with("directory", &cluster.network_dir())
+        .with("files", &archive(&files))
+        .with("network", "");
+    let printed = observed.member.transport.script(&script, "write the programs of the encrypted network").await?;
+    Ok(!printed.is_empty())
+}
+
+/// Starts the container on a node, in place of one that it has.
+///
+/// # Errors
+/// With the engine's message; if another container has its name.
+pub async fn start(cluster: &Cluster, observed: &ObservedNode, image: &str) -> Result<(), NodeError> {
+    let (engine, containers) = (&observed.runtime.engine, &observed.runtime.containers);
+    if let Some(foreign) = ForeignContainer::find(MESH, &cluster.name, containers) {
+        let hint = format!("remove or rename it: the container of the encrypted network has the name {MESH}");
+        return Err(NodeError::failed(observed.name(), &format!("start {MESH}"), foreign).hint(hint));
+    }
+    if let Some(ContainerSummary { id, .. }) = with_role(cluster, containers, Role::Mesh) {
+        engine.remove(id).await?;
+    }
+    let started = engine.create_and_start(&container(cluster, observed, image)).await;
+    started.map(drop).map_err(|error| match error.message.contains(TUN) {
+        true => error.hint(format!("the node needs {TUN}: as root there, modprobe tun")),
+        false => error,
+    })
+}
+
+/// Lets the agent of a node begin with other programs. Its network goes on meanwhile.
+///
+/// # Errors
+/// With the engine's message.
+pub async fn restart_agent(observed: &ObservedNode) -> Result<(), NodeError> {
+    let Some(pid) = observed.facts.mesh.state.as_ref().and_then(|state| state.pid) else { return Ok(()) };
+    let (operation, pid) = ("start the agent of the encrypted network again", pid.to_string());
+    let end = ["kill", pid.as_str()];
+    let limit = observed.member.transport.limit();
+    // one that has ended meanwhile is started by itself
+    observed.runtime.engine.run_in(MESH, &end, b"", operation, limit).await.map(drop)
+}
+
+/// Returns the public key of a node, whose private key is made there if it has none. `is_new`: that of the key that takes
+/// its place at the next change of the network.
+///
+/// # Errors
+/// With the words of the program.
+pub async fn public_key(cluster: &Cluster, observed: &ObservedNode, is_new: bool) -> Result<String, NodeError> {
+    let directory = cluster.network_dir();
+    let (agent, transport) = (format!("{directory}/run/agent.py"), &observed.member.transport);
+    let argv = ["python3", "-B", &agent, &directory, if is_new { "new-key" } else { "key" }];
+    let operation = "make its key of the encrypted network";
+    let ran = observed.runtime.engine.run_in(MESH, &argv, b"", operation, transport.limit()).await?;
+    let printed = transport.succeeded(ran, operation)?.stdout;
+    let key = String::from_utf8_lossy(&printed).trim().to_owned();
+    match is_key(&key) {
+        true => Ok(key),
+        false => Err(NodeError::failed(observed.name(), operation, format!("it printed no key: {key:?}"))),
+    }
+}
+
+/// Gives a node what it is to know of the network.
+///
+/// # Errors
+/// With the node's message.
+pub async fn write(cluster: &Cluster, observed: &ObservedNode, file: &NetworkFile) -> Result<(), NodeError> {
+    let script =
+        Script::new(INSTALL).with("directory", &cluster.network_dir()).with("files", "").with("network", &line(file));
+    observed.member.transport.script(&script, "change the encrypted network").await.map(drop)
+}
+
+/// Returns the text of a `network.json`, without the end of the line.
+fn line(file: &NetworkFile) -> String {
+    serde_json::to_string(file).expect("texts and numbers are always JSON")
+}
+
+/// Waits until a node's agent knows the network as this file describes it and reaches all nodes. Returns its last state.
+///
+/// # Errors
+/// If the node does not answer, or its agent has written no state in time.
+pub async fn wait(
+    cluster: &Cluster,
+    observed: &ObservedNode,
+    file: &NetworkFile,
+    limit: Duration,
+    events: &Events,
+) -> Result<NetworkState, NodeError> {
+    let name = observed.name();
+    let _step = events.begin(name, Step::read("connecting to the encrypted network"));
+    let (until, expected) = (Instant::now() + limit, hash(&line(file)));
+    let script = Script::new(STATE).with("directory", &cluster.network_dir());
+    loop {
+        let printed = observed.member.transport.script(&script, "read the state of the encrypted network").await?;
+        let (clock, state) = parse(&String::from_utf8_lossy(&printed));
+        let mesh = NodeMesh { hash: Some(expected.clone()), state, ..Default::default() };
+        let has_problem = mesh.current(clock).is_some_and(|state| state.problem.is_some());
+        if mesh.is_settled(clock) || Instant::now() > until || has_problem {
+            let current = mesh.current(clock).filter(|state| state.network.as_ref() == Some(&expected));
+            return match current.or_else(|| mesh.current(clock).filter(|_| has_problem)) {
+                Some(state) => Ok(state.clone()),
+                None => Err(NodeError::failed(name, OPERATION, format!("the agent in {MESH} writes no state"))
+                    .kind(ErrorKind::Failed)
+                    .hint(format!(
+                        "`{} logs {MESH}` on the node shows why",
+                        observed.member.transport.engine_name().command()
+                    ))),
+            };
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Parses what `state.sh` prints: the node's clock, and the state.
+fn parse(printed: &str) -> (f64, Option<NetworkState>) {
+    let (clock, state) = printed.split_once('\n').unwrap_or((printed, ""));
+    (clock.parse().unwrap_or(f64::MAX), serde_json::from_str(state).ok())
+}
+
+/// Removes the container and the files of the network from a node. Returns whether it had any.
+///
+/// # Errors
+/// With the message of the engine or of the node.
+pub async fn remove(cluster: &Cluster, member: &Member, containers: &[ContainerSummary]) -> Result<bool, NodeError> {
+    let found = with_role(cluster, containers, Role::Mesh);
+    if let Some(found) = found {
+        member.runtime().await?.remove(&found.id).await?;
+    }
+    let script = Script::new(REMOVE).with("directory", &cluster.network_dir());
+    let printed = member.transport.script(&script, "remove the files of the encrypted network").await?;
+    Ok(found.is_some() || !printed.is_empty())
+}
