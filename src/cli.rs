@@ -411,9 +411,12 @@ Exit codes: 0 no errors (warnings and notes do not count); 1 errors; 3 some node
 /// Options of `down`.
 #[derive(Debug, Args)]
 pub struct Down {
-    /// Also remove keys, uploaded projects, records of jobs and the ledgers
+    /// Also remove keys, uploaded projects, records of jobs, the ledgers and the encrypted network
     #[arg(long)]
     pub purge: bool,
+    /// Also remove the encrypted network
+    #[arg(long)]
+    pub network: bool,
     /// Skip unreachable nodes [default: change nothing if there are any]
     #[arg(long)]
     pub skip_offline: bool,

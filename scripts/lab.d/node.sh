@@ -57,6 +57,8 @@ if ! ((0x$(awk '/^CapBnd/ { print $2 }' /proc/self/status) >> 24 & 1)); then
 fi
 # Shared memory as large as a machine's own, for containers that use it with --ipc=host.
 NODE_FLAGS+=(--shm-size=4g --cgroupns=private --tmpfs /run:exec --tmpfs '/tmp:mode=1777,exec')
+# For the encrypted network, whose interface a program makes where the kernel has no WireGuard.
+if [ -c /dev/net/tun ]; then NODE_FLAGS+=(--device /dev/net/tun); fi
 readonly NODE_FLAGS
 
 # The first address range of these that is free; a lab that is up keeps the one it has.

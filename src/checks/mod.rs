@@ -23,6 +23,7 @@ use crate::error::NodeError;
 use crate::gpus::health::report::NodeHealth;
 use crate::gpus::rules::{self as gpu_rules, GpuNode};
 use crate::inventory::{Inventory, Node};
+use crate::mesh::rules::{self, MeshView};
 pub use crate::model::check::Check;
 use crate::model::engine::EngineName;
 pub use crate::model::finding::{Finding, Fix, Severity};
@@ -30,7 +31,8 @@ use crate::node::facts::Facts;
 use crate::node::jobs::{OpenJobs, Rank};
 use crate::node::network::{self, Endpoint};
 use crate::runtime::Image;
-use crate::runtime::container::ContainerSummary;
+use crate::runtime::container::{ContainerState, ContainerSummary, with_role};
+use crate::runtime::spec::Role;
 use crate::worker::ready::GpuAnswer;
 use std::collections::BTreeMap;
 
@@ -145,11 +147,34 @@ pub fn examine<'a>(inventory: &Inventory, views: &[NodeView<'a>]) -> Vec<Finding
         found.extend(views.iter().flat_map(nodes::fabrics));
     }
     found.extend(nodes::keys(inventory, views));
+    found.extend(encrypted_network(inventory, views));
     found.extend(between::examine(&inventory.cluster, views));
     found.extend(jobs::examine(inventory, views));
     let examined = |view: &NodeView<'a>| Some(GpuNode { node: view.node, facts: view.facts, health: view.health? });
     found.extend(gpu_rules::examine(&views.iter().filter_map(examined).collect::<Vec<_>>()));
     found
+}
+
+/// Examines the encrypted network, if the cluster has one.
+fn encrypted_network(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
+    let cluster = &inventory.cluster;
+    if cluster.network.is_none() || inventory.nodes.len() < 2 {
+        return Vec::new();
+    }
+    let view = |view: &NodeView<'_>| {
+        let container = with_role(cluster, view.containers, Role::Mesh);
+        let is_up = container.is_some_and(|container| container.state == ContainerState::Running);
+        (view.facts.clock.map_or(f64::MAX, |clock| clock.high), is_up)
+    };
+    // where the engine does not answer, another finding says so
+    let known = views.iter().filter(|view| view.engine.is_some());
+    let views: Vec<MeshView<'_>> = known
+        .map(|known| {
+            let (now, is_up) = view(known);
+            MeshView { name: known.name(), mesh: &known.facts.mesh, now, is_up }
+        })
+        .collect();
+    rules::examine(cluster.network_port, &views)
 }
 
 /// Merges equal findings into one with all their nodes, and sorts errors first.

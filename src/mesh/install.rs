@@ -1,9 +1,10 @@
 //! Gives nodes the container of their encrypted network, and what they are to know of it.
 
 use super::plan::OPERATION;
+use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
-use crate::cluster::observation::ObservedNode;
-use crate::error::{ErrorKind, NodeError};
+use crate::cluster::observation::{ObservedNode, facts};
+use crate::error::{Error, ErrorKind, NodeError};
 use crate::event::{Events, Step};
 use crate::files::{PackedFile, archive};
 use crate::inventory::{Cluster, Device, Mount};
@@ -13,6 +14,7 @@ use crate::runtime::container::{ContainerState, ContainerSummary, MESH, with_rol
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Role};
 use crate::transport::node::Script;
 use crate::worker::plan::ForeignContainer;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -133,17 +135,17 @@ pub async fn restart_agent(observed: &ObservedNode) -> Result<(), NodeError> {
 ///
 /// # Errors
 /// With the words of the program.
-pub async fn public_key(cluster: &Cluster, observed: &ObservedNode, is_new: bool) -> Result<String, NodeError> {
+pub async fn public_key(cluster: &Cluster, member: &Member, is_new: bool) -> Result<String, NodeError> {
     let directory = cluster.network_dir();
-    let (agent, transport) = (format!("{directory}/run/agent.py"), &observed.member.transport);
+    let (agent, transport) = (format!("{directory}/run/agent.py"), &member.transport);
     let argv = ["python3", "-B", &agent, &directory, if is_new { "new-key" } else { "key" }];
     let operation = "make its key of the encrypted network";
-    let ran = observed.runtime.engine.run_in(MESH, &argv, b"", operation, transport.limit()).await?;
+    let ran = member.runtime().await?.run_in(MESH, &argv, b"", operation, transport.limit()).await?;
     let printed = transport.succeeded(ran, operation)?.stdout;
     let key = String::from_utf8_lossy(&printed).trim().to_owned();
     match is_key(&key) {
         true => Ok(key),
-        false => Err(NodeError::failed(observed.name(), operation, format!("it printed no key: {key:?}"))),
+        false => Err(NodeError::failed(&member.node.name, operation, format!("it printed no key: {key:?}"))),
     }
 }
 
@@ -151,10 +153,10 @@ pub async fn public_key(cluster: &Cluster, observed: &ObservedNode, is_new: bool
 ///
 /// # Errors
 /// With the node's message.
-pub async fn write(cluster: &Cluster, observed: &ObservedNode, file: &NetworkFile) -> Result<(), NodeError> {
+pub async fn write(cluster: &Cluster, member: &Member, file: &NetworkFile) -> Result<(), NodeError> {
     let script =
         Script::new(INSTALL).with("directory", &cluster.network_dir()).with("files", "").with("network", &line(file));
-    observed.member.transport.script(&script, "change the encrypted network").await.map(drop)
+    member.transport.script(&script, "change the encrypted network").await.map(drop)
 }
 
 /// Returns the text of a `network.json`, without the end of the line.
@@ -168,17 +170,17 @@ fn line(file: &NetworkFile) -> String {
 /// If the node does not answer, or its agent has written no state in time.
 pub async fn wait(
     cluster: &Cluster,
-    observed: &ObservedNode,
+    member: &Member,
     file: &NetworkFile,
     limit: Duration,
     events: &Events,
 ) -> Result<NetworkState, NodeError> {
-    let name = observed.name();
+    let name = &member.node.name;
     let _step = events.begin(name, Step::read("connecting to the encrypted network"));
     let (until, expected) = (Instant::now() + limit, hash(&line(file)));
     let script = Script::new(STATE).with("directory", &cluster.network_dir());
     loop {
-        let printed = observed.member.transport.script(&script, "read the state of the encrypted network").await?;
+        let printed = member.transport.script(&script, "read the state of the encrypted network").await?;
         let (clock, state) = parse(&String::from_utf8_lossy(&printed));
         let mesh = NodeMesh { hash: Some(expected.clone()), state, ..Default::default() };
         let has_problem = mesh.current(clock).is_some_and(|state| state.problem.is_some());
@@ -188,10 +190,7 @@ pub async fn wait(
                 Some(state) => Ok(state.clone()),
                 None => Err(NodeError::failed(name, OPERATION, format!("the agent in {MESH} writes no state"))
                     .kind(ErrorKind::Failed)
-                    .hint(format!(
-                        "`{} logs {MESH}` on the node shows why",
-                        observed.member.transport.engine_name().command()
-                    ))),
+                    .hint(format!("`{} logs {MESH}` on the node shows why", member.transport.engine_name().command()))),
             };
         }
         sleep(PAUSE).await;
@@ -202,6 +201,44 @@ pub async fn wait(
 fn parse(printed: &str) -> (f64, Option<NetworkState>) {
     let (clock, state) = printed.split_once('\n').unwrap_or((printed, ""));
     (clock.parse().unwrap_or(f64::MAX), serde_json::from_str(state).ok())
+}
+
+/// Gives all nodes of a network new keys, and waits until they reach each other again. Their connections wait meanwhile.
+/// Returns the nodes that have one, and the failures; a node without the network has nothing to change.
+///
+/// # Errors
+/// If one of them cannot be asked. Then no key was replaced.
+pub async fn rotate(cluster: &Cluster, members: &[Member], events: &Events) -> Result<NodeResults<String>, Error> {
+    let known = async |member: &Member| {
+        let file = facts(cluster, member).await?.mesh.file;
+        let key = match &file {
+            Some(_) => Some(public_key(cluster, member, true).await?),
+            None => None,
+        };
+        Ok(file.zip(key).map(|(file, key)| (member.clone(), file, key)))
+    };
+    let known = each_node(members.iter().collect(), events, known).await.all()?;
+    let known: Vec<(Member, NetworkFile, String)> = known.into_iter().flatten().collect();
+    let keys: BTreeMap<String, String> =
+        known.iter().map(|(member, _, key)| (member.node.name.clone(), key.clone())).collect();
+    let renewed = known.into_iter().map(|(member, mut file, _)| {
+        for node in &mut file.nodes {
+            if let Some(key) = keys.get(&node.name) {
+                node.public_key.clone_from(key);
+            }
+        }
+        (member, file)
+    });
+    let give = async |(member, file): (Member, NetworkFile)| {
+        write(cluster, &member, &file).await?;
+        Ok((member, file))
+    };
+    let given = each_node(renewed.collect(), events, give).await;
+    let settle = async |(member, file): (Member, NetworkFile)| {
+        wait(cluster, &member, &file, cluster.command_timeout, events).await?;
+        Ok(member.node.name.clone())
+    };
+    Ok(given.then(events, settle).await)
 }
 
 /// Removes the container and the files of the network from a node. Returns whether it had any.

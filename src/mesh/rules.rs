@@ -5,7 +5,7 @@ use crate::model::finding::{Finding, Severity};
 use crate::model::mesh::{NetworkProblem, NetworkState, PeerPath, PeerState};
 use crate::node::mesh::NodeMesh;
 use crate::runtime::container::MESH;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of a node in the network, as it was observed.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,9 @@ pub struct MeshView<'a> {
     /// Set if the container runs.
     pub is_up: bool,
 }
+
+/// What nodes report of the others, by name.
+type Reports<'a> = BTreeMap<&'a str, &'a BTreeMap<String, PeerState>>;
 
 /// Returns what is wrong with the network. `port`: its UDP port.
 pub fn examine(port: u16, views: &[MeshView<'_>]) -> Vec<Finding> {
@@ -81,7 +84,8 @@ pub fn between(port: u16, states: &BTreeMap<&str, &NetworkState>) -> Vec<Finding
         found.push(unreached(vec![(*name).to_owned()], message, port));
     }
     let mut relayed: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (a, b, [of_a, of_b]) in pairs(states) {
+    let reports = states.iter().map(|(name, state)| (*name, &state.peers)).collect();
+    for (a, b, [of_a, of_b]) in pairs(&reports) {
         let either = |path| [of_a, of_b].into_iter().flatten().any(|peer| peer.path == path);
         if either(PeerPath::Unreachable) && !alone(a) && !alone(b) {
             let message = format!("they do not reach each other on UDP port {port}{}", direction((a, of_a), (b, of_b)));
@@ -114,18 +118,12 @@ fn unreached(nodes: Vec<String>, message: String, port: u16) -> Finding {
 }
 
 /// Returns the pairs of nodes of which at least one reports, with what each reports of the other.
-fn pairs<'a>(
-    states: &'a BTreeMap<&str, &NetworkState>,
-) -> impl Iterator<Item = (&'a str, &'a str, [Option<&'a PeerState>; 2])> {
-    let reported = states.iter().flat_map(|(name, state)| {
-        state
-            .peers
-            .keys()
-            .map(move |peer| if *name < peer.as_str() { (*name, peer.as_str()) } else { (peer.as_str(), *name) })
-    });
-    let pairs: std::collections::BTreeSet<(&str, &str)> = reported.collect();
-    let of = |a: &str, b: &str| states.get(a).and_then(|state| state.peers.get(b));
-    pairs.into_iter().map(move |(a, b)| (a, b, [of(a, b), of(b, a)]))
+fn pairs<'a>(reports: &Reports<'a>) -> Vec<(&'a str, &'a str, [Option<&'a PeerState>; 2])> {
+    let ordered = |a: &'a str, b: &'a str| if a < b { (a, b) } else { (b, a) };
+    let reported = reports.iter().flat_map(|(name, peers)| peers.keys().map(move |peer| ordered(name, peer)));
+    let pairs: BTreeSet<(&str, &str)> = reported.collect();
+    let of = |a: &str, b: &str| reports.get(a).and_then(|peers| peers.get(b));
+    pairs.into_iter().map(|(a, b)| (a, b, [of(a, b), of(b, a)])).collect()
 }
 
 /// Returns in which direction packets are lost, if both report.
@@ -140,10 +138,10 @@ fn direction((a, of_a): (&str, Option<&PeerState>), (b, of_b): (&str, Option<&Pe
 }
 
 /// Returns how the nodes reach each other, as a line; nothing where no agent reports.
-pub fn summary(states: &BTreeMap<&str, &NetworkState>) -> Option<String> {
+pub fn summary(reports: &Reports<'_>) -> Option<String> {
     let (mut direct, mut relayed, mut unreachable) = (0, Vec::new(), Vec::new());
-    for (a, b, reports) in pairs(states) {
-        let worst = reports.into_iter().flatten().map(|peer| (rank(peer.path), peer)).max_by_key(|(rank, _)| *rank);
+    for (a, b, of) in pairs(reports) {
+        let worst = of.into_iter().flatten().map(|peer| (rank(peer.path), peer)).max_by_key(|(rank, _)| *rank);
         match worst {
             Some((2, _)) => unreachable.push(format!("{a}–{b}")),
             Some((1, peer)) => {
@@ -241,7 +239,7 @@ mod tests {
             listed[0].starts_with("note x: it passes on the packets between a–b (42 ms there and back)"),
             "{listed:?}"
         );
-        let states = all.iter().map(|(name, mesh)| (*name, mesh.state.as_ref().unwrap())).collect();
+        let states = all.iter().map(|(name, mesh)| (*name, &mesh.state.as_ref().unwrap().peers)).collect();
         let line = "encrypted network: 2 of 3 pairs direct, 1 relayed: a–b through x\n";
         assert_eq!(summary(&states).unwrap(), line);
     }

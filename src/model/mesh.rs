@@ -156,7 +156,7 @@ pub enum PeerPath {
 }
 
 /// Another node, as the agent of a node sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerState {
     /// How packets reach it.
     #[serde(rename = "state")]

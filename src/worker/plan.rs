@@ -346,5 +346,6 @@ pub fn interrupted_builds(cluster: &str, containers: &[ContainerSummary]) -> Vec
 
 /// Returns the operations of `down`: the removal of everything that hvdctl created for this cluster, and nothing else.
 pub fn down(cluster: &str, containers: &[ContainerSummary]) -> Vec<Operation> {
-    containers.iter().filter(|c| c.belongs_to(cluster)).map(|c| remove(c, vec!["down".into()])).collect()
+    let ours = containers.iter().filter(|c| c.belongs_to(cluster) && !c.is(Role::Mesh));
+    ours.map(|c| remove(c, vec!["down".into()])).collect()
 }

@@ -14,8 +14,10 @@ use crate::commands::shared::context::{Context, node_table, with_role};
 use crate::document::{NodeEntry, Nodes};
 use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::Inventory;
+use crate::mesh::rules;
 use crate::model::engine::EngineName;
 use crate::model::idle_rank::{self, IdleRank};
+use crate::model::mesh::PeerState;
 use crate::node::facts::Drained;
 use crate::node::facts::Facts;
 use crate::node::gpus::Gpu;
@@ -28,6 +30,7 @@ use crate::worker::plan;
 use crate::worker::plan::WorkerStatus;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The status of a node.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -58,6 +61,10 @@ pub struct NodeStatus {
     pub idle: Vec<IdleRank>,
     /// The user who drained it, or null.
     pub drained: Option<Drained>,
+    /// The other nodes as its encrypted network reaches them, by name; absent without one, or where its agent has written
+    /// nothing for a while.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<BTreeMap<String, PeerState>>,
     /// Accelerators that its containers do not get, or that no slots stand for, and memory that ended jobs have left.
     #[serde(skip)]
     pub findings: Vec<Finding>,
@@ -114,6 +121,7 @@ fn entry(
         jobs: plan::running_jobs(&cluster.name, &facts, &[]),
         idle: idle_ranks(&name, &facts),
         drained: facts.drained.clone(),
+        network: facts.mesh.current(facts.clock.map_or(f64::MAX, |clock| clock.high)).map(|state| state.peers.clone()),
         findings: findings.into_iter().flatten().collect(),
     };
     let runtime = match runtime {
@@ -198,6 +206,9 @@ pub(in crate::commands) fn outcome(mut nodes: Vec<NodeEntry<NodeStatus>>, mut fa
     let failed_gpus =
         |node: &NodeEntry<NodeStatus>| Some((node.node.clone(), node.result.as_ref()?.nvidia_smi.clone()?));
     text.extend(nodes.iter().filter_map(failed_gpus).map(|(node, why)| format!("{node}: nvidia-smi failed: {why}\n")));
+    let peers = |node: &'_ NodeEntry<NodeStatus>| node.result.as_ref().and_then(|status| status.network.clone());
+    let peers: Vec<_> = nodes.iter().filter_map(|node| Some((node.node.as_str(), peers(node)?))).collect();
+    text.extend(rules::summary(&peers.iter().map(|(node, peers)| (*node, peers)).collect()));
     let findings = nodes.iter().filter_map(|node| node.result.as_ref());
     let findings = findings.flat_map(|status| status.findings.clone()).collect();
     text.extend(fold(findings).iter().map(|finding| format!("{finding}\n")));

@@ -11,8 +11,9 @@ use crate::document::NodeEntry;
 use crate::error::{Error, NodeError};
 use crate::event::Step;
 use crate::keys::push;
+use crate::mesh::install;
 use crate::node::facts::Facts;
-use crate::runtime::container::with_role;
+use crate::runtime::container::{MESH, with_role};
 use crate::runtime::spec::Role;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
@@ -77,7 +78,7 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
             .into());
     }
     let remove = async |node: Snapshot| {
-        let removed = remove(context, &node).await?;
+        let removed = remove(options, context, &node).await?;
         let kept_data =
             node.facts.as_ref().map_or_else(Vec::new, |facts| facts.storage.pushed.keys().cloned().collect());
         let details = DownNode { changed: !removed.is_empty(), removed, purged: options.purge, kept_data };
@@ -91,7 +92,7 @@ pub async fn run(options: &Down, context: &Context) -> Result<Outcome, Error> {
 
 /// Removes a node's containers, and with `--purge` its keys and files. Returns the removed containers. Stops between
 /// two steps if the command is cancelled.
-async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, NodeError> {
+async fn remove(options: &Down, context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, NodeError> {
     let Context { target, events, session, .. } = context;
     let Snapshot { member, runtime, facts } = snapshot;
     let (cluster, node) = (target.cluster(), &member.node.name);
@@ -106,6 +107,16 @@ async fn remove(context: &Context, snapshot: &Snapshot) -> Result<Vec<String>, N
             runtime.engine.remove(&id).await?;
             session.progress.record(node, format!("removed {name}"));
             removed.push(name);
+        }
+    }
+    let has_network =
+        target.cluster().network.is_some() || with_role(cluster, &runtime.containers, Role::Mesh).is_some();
+    // the way to other nodes goes last
+    if (options.network || options.purge && has_network) && cluster.can().images && !is_cancelled() {
+        let _step = events.begin(node, Step::write("removing the encrypted network"));
+        if install::remove(cluster, member, &runtime.containers).await? {
+            session.progress.record(node, format!("removed {MESH}"));
+            removed.push(MESH.to_owned());
         }
     }
     if facts.is_some() || deployment::is_left(&runtime.containers, &cluster.name) {

@@ -244,7 +244,11 @@ async fn image(observed: &NodeResults<ObservedNode>, context: &Context) -> Resul
     let Context { target, fleet, events, session, .. } = context;
     let outside = Target { inventory: target.inventory.outside_network(), selected: target.selected.clone() };
     let site = Site { target: &outside, fleet, session, events };
-    let nodes = NodeResults { ok: observed.ok.clone(), failed: Vec::new() };
+    let as_outside = |mut node: ObservedNode| {
+        node.member.node.interface = None;
+        node
+    };
+    let nodes = NodeResults { ok: observed.ok.iter().cloned().map(as_outside).collect(), failed: Vec::new() };
     let plans = nodes.then(events, async |node| WorkerPlan::new(&outside.inventory, node)).await;
     let plans = pull_planned(plans, site, async |question: &str| context.accepts(question).await).await?;
     let nodes = plans.all()?.into_iter().map(|plan| plan.observed).collect();
@@ -272,7 +276,7 @@ async fn start(need: Need, image: Option<&str>, context: &Context) -> Result<(St
     }
     let key = match key {
         Some(key) => key,
-        None => install::public_key(cluster, &observed, false).await?,
+        None => install::public_key(cluster, &observed.member, false).await?,
     };
     Ok((name, key))
 }
@@ -287,12 +291,12 @@ async fn give(
     let Context { target, events, session, .. } = context;
     let (cluster, file) = (target.cluster(), &files[node.name()]);
     if node.facts.mesh.file.as_ref() != Some(file) {
-        install::write(cluster, &node, file).await?;
+        install::write(cluster, &node.member, file).await?;
         session.progress.record(node.name(), "changed the encrypted network");
     } else if is_unchanged && node.facts.mesh.is_settled(node.facts.clock.map_or(f64::MAX, |clock| clock.high)) {
         return Ok((node, None));
     }
-    let state = install::wait(cluster, &node, file, cluster.command_timeout, events).await?;
+    let state = install::wait(cluster, &node.member, file, cluster.command_timeout, events).await?;
     Ok((node, Some(state)))
 }
 

@@ -1,4 +1,4 @@
-# Removes the files of the encrypted network. Appended to node/close.sh and node/permissions.sh. Variable: directory.
+# Removes the files of the encrypted network. Appended to node/close.sh and node/permissions.sh. Variables: directory.
 set -eu
 [ -d "$directory" ] || exit 0
 refuse_exposed "$directory"

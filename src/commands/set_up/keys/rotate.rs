@@ -10,6 +10,7 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::KeyType;
 use crate::keys::files::KeyKind;
 use crate::keys::push::RotationResult;
+use crate::mesh::install;
 use crate::schedule::queue::key;
 use crate::text::nodeset;
 use schemars::JsonSchema;
@@ -61,6 +62,9 @@ pub async fn run(options: &Rotate, context: &Context) -> Result<Outcome, Error> 
         };
         done.failed =
             renewed.unwrap_or_else(|error| vec![error.hint("hvdctl slurm up gives Slurm's daemons their key")]);
+        if target.cluster().network.is_some() {
+            done.failed.extend(renew_network(&members, context).await?);
+        }
     }
     session.progress.failed(&done.failed);
     session.cancellation.check()?;
@@ -75,6 +79,18 @@ async fn renew_slurm(master: &Member, members: &[Member], context: &Context) -> 
     have.iter().for_each(|node| session.progress.record(node, "replaced the key of Slurm's daemons"));
     events.note(format!("{}: Slurm's daemons have a new key", nodeset::with_count(&have)));
     Ok(renewed.failed.into_iter().map(|error| error.hint("hvdctl slurm up gives it the new key")).collect())
+}
+
+/// Gives the encrypted network new keys, too. Returns the nodes that do not reach the others with them.
+async fn renew_network(members: &[Member], context: &Context) -> Result<Vec<NodeError>, Error> {
+    let Context { target, session, events, .. } = context;
+    let renewed = install::rotate(target.cluster(), members, events).await?;
+    let have: Vec<&str> = renewed.ok.iter().map(String::as_str).collect();
+    have.iter().for_each(|node| session.progress.record(node, "replaced its key of the encrypted network"));
+    if !have.is_empty() {
+        events.note(format!("{}: new keys of the encrypted network", nodeset::with_count(&have)));
+    }
+    Ok(renewed.failed.into_iter().map(|error| error.hint("hvdctl up connects it again")).collect())
 }
 
 pub(in crate::commands) fn outcome(done: RotationResult, wanted: Option<KeyKind>, offline: &[NodeError]) -> Outcome {
