@@ -162,7 +162,7 @@ class Networks:
         listed = [node for node in self.nodes if node.name not in self.left_out]
         nodes = [
             {"name": node.name, "address": node.address, "public_key": node.key, "endpoints": node.endpoints,
-             "local": []}
+             "local": [node.outside()]}
             for node in listed
         ]
         for node in only or listed:
