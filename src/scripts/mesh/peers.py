@@ -242,6 +242,7 @@ class Peers:
         peer.answered = max(peer.answered or at, at)
         took = (now - at) * 1000
         if peer.round_trip is None or took < peer.round_trip:
+            self.changed = self.changed or took < (peer.round_trip or 0) / 2
             peer.round_trip = took
         else:
             peer.round_trip = 0.8 * peer.round_trip + 0.2 * took
@@ -390,6 +391,7 @@ class Peers:
                     peer.next_hello = now if not peer.path.proven else peer.next_hello
             if peer.route != peer.path.value:
                 peer.route = peer.path.value
+                self.changed = True
                 actions.append(("route", peer, peer.route))
         return actions
 
