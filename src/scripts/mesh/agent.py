@@ -22,6 +22,8 @@ from peers import Peers
 
 # how often network.json is looked for, in seconds
 POLL = 0.2
+# between two decisions, while a peer is looked for
+STEP = 0.05
 # how often the interface is looked at, while a peer is looked for and otherwise
 LOOK, LOOK_SETTLED = 0.5, 5.0
 # state.json is written at least so often; time until a failed start is tried again
@@ -111,7 +113,8 @@ class Agent:
         self.network, self.digest, self.stamp = None, None, None
         self.public_key, self.problem = None, None
         self.mtu = mtu.HIGHEST
-        self.next_read = self.next_look = self.next_write = self.next_setup = 0
+        self.next_read = self.next_look = self.next_write = self.next_setup = self.next_act = 0
+        self.place = None
         self.want_look = self.readdress = False
         self.measurements, self.measured = {}, {}
         self.events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
@@ -197,10 +200,14 @@ class Agent:
         place = own, self.network["port"], socket.if_nametoindex(wireguard.NAME)
         if self.control is None or self.place != place:
             self.close()
+            self.place = None
             self.control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             self.control.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, wireguard.NAME.encode())
             self.control.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
-            self.control.bind((own, messages.PORT))
+            try:
+                self.control.bind((own, messages.PORT))
+            except OSError as error:
+                raise wireguard.Problem("port_in_use", "UDP port %d of %s: %s" % (messages.PORT, own, error.strerror))
             self.control.setblocking(False)
             script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay.py")
             self.relay = subprocess.Popen(
@@ -214,6 +221,7 @@ class Agent:
     def close(self):
         if self.control is not None:
             self.control.close()
+        if self.relay is not None:
             self.relay.stdin.close()
             self.relay.stdout.close()
             self.relay.wait()
@@ -353,14 +361,20 @@ class Agent:
                     self.own_addresses(now)
                 if self.want_look or now >= self.next_look:
                     self.look(now)
-                self.act(now)
+                    self.next_act = now
+                if now >= self.next_act:
+                    self.next_act = now + self.step()
+                    self.act(now)
             if now >= self.next_write or self.table.changed:
                 self.write(now)
             self.wait(now)
 
+    def step(self):
+        return POLL if self.table.is_settled() and not self.measurements else STEP
+
     def wait(self, now):
         waited = [self.events] + ([self.control, self.relay.stdout] if self.control is not None else [])
-        ready = select.select(waited, [], [], POLL if self.table.is_settled() else POLL / 4)[0]
+        ready = select.select(waited, [], [], self.step())[0]
         now = time.monotonic()
         if self.events in ready:
             self.readdress = True

@@ -3,7 +3,10 @@
 agent=
 finish() {
   trap '' TERM INT
-  [ -z "$agent" ] || kill "$agent" 2>/dev/null
+  if [ -n "$agent" ]; then
+    kill "$agent" 2>/dev/null
+    wait "$agent"
+  fi
   # with it ends wireguard-go
   ip link del hmesh 2>/dev/null
   exit 0

@@ -5,12 +5,20 @@ MTU are sent and have to be answered."""
 
 HIGHEST = 1420
 LOWEST = 576
-STEPS = (1420, 1380, 1340, 1280, 1220, 1160, 1100, 1000, 800, LOWEST)
+# WireGuard fills packets up to a multiple of this, if they are smaller than the MTU of its interface
+UNIT = 16
+STEPS = (1420, 1376, 1344, 1280, 1216, 1152, 1088, 1008, 800, LOWEST)
 # headers of IP and UDP outside, and WireGuard's own, with IPv4 and IPv6
 OVERHEAD = {4: 60, 6: 80}
 MISSED = 3
 AGAIN = 60.0
 SOON = 0.3
+
+
+def within(packet, version=4):
+    """The MTU of a way that lets packets of this size through, in bytes, with addresses of IPv4 or IPv6."""
+    inner = packet - OVERHEAD[version]
+    return HIGHEST if inner >= HIGHEST else max(LOWEST, inner // UNIT * UNIT)
 
 
 class PathMtu:
@@ -35,6 +43,8 @@ class PathMtu:
         if self.value > ceiling or not self.proven:
             self.value = ceiling
             self.begin(now)
+        elif self.value < ceiling:
+            self.next = now
 
     def probe(self, now, answers, round_trip):
         """The size of a packet to send now, or None. `answers`: when a small packet was last answered."""
@@ -47,13 +57,13 @@ class PathMtu:
             if self.missed >= MISSED:
                 lower = [step for step in STEPS if step < self.value]
                 self.value = lower[0] if lower else self.value
-                self.missed = 0
+                self.missed, self.sent = 0, None
         elif self.proven and self.ceiling > self.value:
             # once a minute a larger one, which may be lost
             self.sent, self.next = None, now + SOON
             self.proven = False
             return self.ceiling
-        self.sent = now if self.sent is None or self.missed == 0 else self.sent
+        self.sent = now if self.sent is None else self.sent
         self.next = now + max(SOON, 2 * (round_trip or 0) / 1000)
         return self.value
 

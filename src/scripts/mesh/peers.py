@@ -9,6 +9,8 @@ import mtu
 SETTLED, UNSETTLED = 2.0, 1.0
 # seconds without an answer after which a peer is looked for, and those of each attempt
 LOST, ATTEMPT = 5.0, 1.0
+# WireGuard drops both of two handshakes that cross: one of the two nodes waits so much longer
+LATER = 0.25
 # a peer that has not been found for so long is tried less often
 PATIENT, RARELY = 60.0, 5.0
 # what another node has seen counts for so long
@@ -55,7 +57,7 @@ class Peers:
     """All peers of a node. `own` are its addresses with their prefixes, `resolved` the addresses of host names."""
 
     def __init__(self):
-        self.peers = {}
+        self.peers, self.addresses = {}, {}
         self.own = []
         self.resolved = {}
         self.relay_ports = {}
@@ -85,14 +87,14 @@ class Peers:
                     self.peers[name].told_local, self.peers[name].route = peer.told_local, peer.route
             elif peer.describe(node) and not peer.is_connected():
                 peer.queue, peer.next_attempt = [], now
-            if node is not None and name in self.peers and peer.path.fixed != limit[1] or (
-                    limit[1] and peer.path.value != limit[0]):
-                peer.path = mtu.PathMtu(limit[0], now, limit[1])
         for name, node in nodes.items():
             if name not in self.peers:
                 self.peers[name] = Peer(node, now, limit)
-        for other in self.peers.values():
-            other.seen = {by: said for by, said in other.seen.items() if by in self.peers}
+        for peer in self.peers.values():
+            peer.seen = {by: said for by, said in peer.seen.items() if by in self.peers}
+            if peer.path.fixed != limit[1] or (limit[1] and peer.path.value != limit[0]):
+                peer.path = mtu.PathMtu(limit[0], now, limit[1])
+        self.addresses = {peer.address: peer for peer in self.peers.values()}
         changes += [(peer.key, peer.address, None, "add") for peer in self.peers.values()]
         self.changed = True
         return changes
@@ -107,7 +109,7 @@ class Peers:
                 peer.queue, peer.next_attempt = [], now
 
     def by_address(self, address):
-        return next((peer for peer in self.peers.values() if peer.address == address), None)
+        return self.addresses.get(address)
 
     # --- what the interface shows
 
@@ -129,27 +131,32 @@ class Peers:
 
     def via_of(self, endpoint):
         """The node through which packets to the endpoint go, or None if they take their own way."""
-        parts = endpoints.split(endpoint) if endpoint else None
+        parts = endpoints.valid(endpoint)
         relaying = self.by_address(parts[0]) if parts else None
         return relaying.name if relaying else None
 
+    def leads_out(self, endpoint):
+        """True if packets to the endpoint leave this node directly, or through one that it reaches directly."""
+        parts = endpoints.valid(endpoint)
+        if parts is None or ipaddress.ip_address(parts[0]) not in self.inside:
+            return parts is not None
+        relaying = self.by_address(parts[0])
+        return relaying is not None and relaying.state == "direct"
+
     def settle(self, peer, now, new=False):
         """Decides the state of a peer by its answers and its endpoint."""
-        quiet = now - max(peer.answered or -LOST, 0) if peer.answered is not None else None
-        lives = quiet is not None and quiet < LOST
+        lives = peer.answered is not None and now - peer.answered < LOST
         # traffic shows that a peer whose agent is silent is alive
-        if not lives and peer.is_connected() and peer.grown is not None and now - peer.grown < LOST:
-            lives = True
+        if not lives and peer.is_connected() and peer.grown is not None:
+            lives = now - peer.grown < LOST
+        lives = lives and self.leads_out(peer.endpoint)
         via = self.via_of(peer.endpoint) if lives else None
-        if via is not None and self.peers[via].state != "direct":
-            # of a relaying node that is not reached directly
-            lives = False
-        state = "unreachable" if not lives or not peer.endpoint else "relayed" if via else "direct"
-        if peer.trial and state == "direct" and not (peer.answered > peer.trial["starts"]):
+        state = "unreachable" if not lives else "relayed" if via else "direct"
+        if peer.trial and state == "direct" and not peer.answered > peer.trial["starts"]:
             # an endpoint that is only tried
             return
-        if (state, via if lives else None) != (peer.state, peer.via) or (new and state != "unreachable"):
-            self.enter(peer, state, via if lives else None, now)
+        if (state, via) != (peer.state, peer.via) or (new and state != "unreachable"):
+            self.enter(peer, state, via, now)
 
     def enter(self, peer, state, via, now):
         if state != peer.state or via != peer.via:
@@ -168,6 +175,8 @@ class Peers:
             peer.trial = None
         peer.path.begin(now)
         if before == "unreachable":
+            # the answer before had to wait for the handshake
+            peer.next_hello = now
             for other in self.peers.values():
                 # those who are looked for may be known there
                 if other.state == "direct":
@@ -232,8 +241,11 @@ class Peers:
         peer.unanswered = {number: one for number, one in peer.unanswered.items() if one[1] or number > message["reply"]}
         peer.answered = max(peer.answered or at, at)
         took = (now - at) * 1000
-        if peer.is_connected():
-            peer.round_trip = took if peer.round_trip is None else 0.8 * peer.round_trip + 0.2 * took
+        if peer.round_trip is None or took < peer.round_trip:
+            self.changed = self.changed or took < (peer.round_trip or 0) / 2
+            peer.round_trip = took
+        else:
+            peer.round_trip = 0.8 * peer.round_trip + 0.2 * took
         for name, said in message.get("seen", {}).items():
             other = self.peers.get(name)
             if other is None or name == peer.name or other.state == "direct" or peer.state != "direct":
@@ -285,7 +297,7 @@ class Peers:
         if begun is not None and peer.attempted is not None and begun > peer.attempted and now - begun < 2 * ATTEMPT:
             # a handshake has just succeeded: another one would break what it began
             return None
-        relaying = self.relaying(peer, now) if now - peer.lost >= LOST else None
+        relaying = self.relaying(peer, now) if now - peer.lost >= LOST + 2 * self.later(peer) else None
         if relaying and (peer.relayed_at is None or now - peer.relayed_at >= 4 * ATTEMPT):
             peer.relayed_at = now
             return endpoints.join(relaying.address, peer.seen[relaying.name][1][3])
@@ -297,6 +309,10 @@ class Peers:
         peer.tried[endpoint] = now
         return endpoint
 
+    def later(self, peer):
+        own, other = (ipaddress.ip_address(address) for address in (self.network["address"], peer.address))
+        return LATER if own > other else 0
+
     def search(self, peer, now):
         if now < peer.next_attempt:
             return []
@@ -307,7 +323,7 @@ class Peers:
         peer.attempted = now
         peer.handshake = peer.shaken = None
         peer.received = peer.sent = 0
-        peer.next_attempt = now + (ATTEMPT if now - peer.lost < PATIENT else RARELY)
+        peer.next_attempt = now + (ATTEMPT if now - peer.lost < PATIENT else RARELY) + self.later(peer)
         peer.next_hello = now
         return [("try", peer, endpoint)]
 
@@ -339,8 +355,7 @@ class Peers:
     def ceiling(self, peer, outer, now):
         """Takes the largest packet that the way to the peer's endpoint lets through, in bytes."""
         host = endpoints.split(peer.endpoint)[0] if peer.endpoint else ""
-        inner = outer - mtu.OVERHEAD[6 if ":" in host else 4]
-        peer.path.limit(max(mtu.LOWEST, min(mtu.HIGHEST, inner)), now)
+        peer.path.limit(mtu.within(outer, 6 if ":" in host else 4), now)
 
     def relayed_ceiling(self, peer, now):
         relaying = self.peers.get(peer.via)
@@ -348,7 +363,7 @@ class Peers:
         sizes = [relaying.path.value] if relaying else []
         sizes += [said[1][1]] if said else []
         if sizes:
-            peer.path.limit(max(mtu.LOWEST, min(sizes) - mtu.OVERHEAD[4]), now)
+            peer.path.limit(mtu.within(min(sizes)), now)
 
     # --- what is due
 
@@ -372,8 +387,11 @@ class Peers:
                 size = peer.path.probe(now, peer.answered, peer.round_trip)
                 if size:
                     actions.append(("probe", peer, size))
+                    # a small one as well: only if that is answered, the size is the reason
+                    peer.next_hello = now if not peer.path.proven else peer.next_hello
             if peer.route != peer.path.value:
                 peer.route = peer.path.value
+                self.changed = True
                 actions.append(("route", peer, peer.route))
         return actions
 

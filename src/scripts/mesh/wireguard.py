@@ -49,21 +49,13 @@ class Device:
         """Starts wireguard-go. It outlives the agent, as the kernel's interface does, and ends with its interface."""
         if not os.path.exists(TUN):
             raise Problem("no_tun", "no %s, and the kernel has no WireGuard: %s" % (TUN, kernel))
-        environment = dict(os.environ, WG_I_PREFER_BUGGY_USERSPACE_TO_POLISHED_KMOD="1", LOG_LEVEL="error")
-        try:
-            started = subprocess.Popen(
-                ["wireguard-go", "-f", NAME], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, start_new_session=True, universal_newlines=True,
-            )
-        except OSError as error:
-            raise Problem("wireguard", "cannot start wireguard-go: %s" % error)
+        started = launch("silent", subprocess.DEVNULL)
         deadline = time.monotonic() + START
         while not answers():
             if started.poll() is not None or time.monotonic() > deadline:
                 started.kill()
-                said = started.communicate()[0].strip()
-                kind = "no_tun" if TUN in said or "TUN device" in said else "wireguard"
-                raise Problem(kind, said or "wireguard-go did not answer within %d s" % START)
+                started.wait()
+                raise failure()
             time.sleep(0.01)
         self.kind = "userspace"
 
@@ -131,6 +123,29 @@ class Device:
         """The addresses that have a route of their own."""
         lines = network.run(["ip", "-4", "route", "show", "dev", NAME]).splitlines()
         return {line.split()[0] for line in lines if line.strip() and "/" not in line.split()[0]}
+
+
+def launch(level, output):
+    environment = dict(os.environ, WG_I_PREFER_BUGGY_USERSPACE_TO_POLISHED_KMOD="1", LOG_LEVEL=level)
+    try:
+        return subprocess.Popen(
+            ["wireguard-go", "-f", NAME], env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True, universal_newlines=True,
+        )
+    except OSError as error:
+        raise Problem("wireguard", "cannot start wireguard-go: %s" % error)
+
+
+def failure():
+    """The words of a wireguard-go that does not start. One that works says nothing: it outlives who would read it."""
+    started = launch("error", subprocess.PIPE)
+    try:
+        said = started.communicate(timeout=2)[0].strip()
+    except subprocess.TimeoutExpired:
+        started.kill()
+        said = started.communicate()[0].strip()
+    kind = "no_tun" if "TUN" in said or TUN in said else "wireguard"
+    return Problem(kind, said or "wireguard-go did not answer within %d s" % START)
 
 
 def answers():
