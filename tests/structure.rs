@@ -23,7 +23,7 @@ const ROWS: [&[&str]; 25] = [
     &["record"],
     &["diagnosis"],
     &["delivery"],
-    &["data", "environment"],
+    &["data", "environment", "mesh"],
     &["sync", "launch", "worker", "image", "pool"],
     &["keys", "gpus"],
     &["cluster"],
@@ -40,7 +40,10 @@ const ROWS: [&[&str]; 25] = [
 const LEAVES: [&str; 8] = ["trust", "model", "cancel", "text", "secret", "paths", "files", "random"];
 
 /// Files and directories that decide: they are given values and give values back.
-const PURE: [&str; 70] = [
+const PURE: [&str; 73] = [
+    "bench/outside.rs",
+    "mesh/plan.rs",
+    "mesh/rules.rs",
     "text/",
     "model/",
     "inventory/",

@@ -8,6 +8,7 @@
 pub mod collectives;
 pub mod measure;
 pub mod measurements;
+pub mod outside;
 pub mod ranks;
 pub mod recorded;
 pub mod report;

@@ -236,6 +236,11 @@ mod tests {
             ("network_port = 7", "", "only with"),
             ("", "endpoint = \"a:7\"", "only with"),
             ("network = \"wireguard\"", "endpoint = \"a:70000\"", "1 to 65535"),
+            (
+                "network = \"wireguard\"",
+                "endpoint = \"gate:7\"\n[[node]]\nhost = \"b\"\nendpoint = \"Gate:7\"",
+                "has the same endpoint",
+            ),
         ] {
             let fault = read(cluster, node).unwrap_err();
             assert!(fault.contains(why), "{cluster} {node}: {fault}");

@@ -146,6 +146,7 @@ fn unique(entries: &[NodeSection<'_>]) {
                 ("host", "host, port and user", &node.host, Some(machine)),
                 (named_by, same_name, &node.name, Some(node.name.clone())),
                 ("address", "address", &node.name, address),
+                ("endpoint", "endpoint", &node.name, node.endpoint.as_deref().map(str::to_lowercase)),
             ];
             for (kind, (field, what, shown, key)) in keys.into_iter().enumerate() {
                 let Some(key) = key else { continue };

@@ -193,9 +193,10 @@ mod tests {
     }
 
     fn found(nodes: &[(&str, NodeMesh)]) -> Vec<String> {
-        let view = |(name, mesh): &'static (&str, NodeMesh)| MeshView { name, mesh, now: 101.0, is_up: true };
-        let nodes: &'static [(&str, NodeMesh)] = Vec::leak(nodes.to_vec());
-        let views: Vec<MeshView<'_>> = nodes.iter().map(view).collect();
+        let mut views = Vec::new();
+        for (name, mesh) in nodes {
+            views.push(MeshView { name, mesh, now: 101.0, is_up: true });
+        }
         examine(51820, &views).iter().map(|finding| format!("{} {finding}", finding.severity)).collect()
     }
 

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const ALL: [Check; 46] = [
+    const ALL: [Check; 47] = [
         Check::Accelerators,
         Check::Address,
         Check::Clock,

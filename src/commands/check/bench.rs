@@ -5,6 +5,7 @@ mod ranks;
 
 use crate::bench::measure::{Pace, Past, measure};
 use crate::bench::measurements::Measurements;
+use crate::bench::outside;
 use crate::bench::ranks::RankResults;
 use crate::bench::recorded::of_network;
 use crate::bench::report::compared::Compared;
@@ -113,7 +114,11 @@ async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context
     let (measured, past) = session.cancellation.run(measuring).await?;
     let after = observe_after(context).await?;
     warn_of_others(after.as_deref().unwrap_or_default(), &mut warned, events);
-    let verdict = blame::verdict(&measured);
+    let mut verdict = blame::verdict(&measured);
+    verdict.notes.extend(outside::advice(&measured));
+    if let Some(without) = measure_outside(&nodes, context).await? {
+        verdict.notes.extend(outside::compared(&measured, &without));
+    }
     let mut found = NodeEvents::new();
     // what a job of another cluster has disturbed, or may have, is no measure for later
     if after.is_some() && warned.is_empty() {
@@ -126,6 +131,27 @@ async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context
         session.cancellation.run(keeping).await?;
     }
     Ok(Network { measured, verdict, found, warned })
+}
+
+/// Measures the nodes of an encrypted network once more without it; `None` if there is none. That they do not reach each
+/// other so is no failure.
+async fn measure_outside(nodes: &[ObservedNode], context: &Context) -> Result<Option<Measurements>, Error> {
+    let Context { target, events, session, .. } = context;
+    if target.cluster().network.is_none() || target.inventory.nodes.len() < 2 {
+        return Ok(None);
+    }
+    let mut nodes = nodes.to_vec();
+    nodes.iter_mut().for_each(|node| node.member.node.interface = None);
+    let (inventory, past) = (target.inventory.outside_network(), Past::forgotten(nodes.len()));
+    events.note("measuring again without the encrypted network");
+    let measuring = async { Ok(measure(&inventory, &nodes, Pace::QUICK, &past, events).await) };
+    match session.cancellation.run(measuring).await? {
+        Ok(measured) => Ok(Some(measured)),
+        Err(error) => {
+            events.warn(format!("cannot measure without the encrypted network: {error}"));
+            Ok(None)
+        }
+    }
 }
 
 /// Observes the nodes after the measurement; `None`: they do not all answer. What a job has disturbed is neither judged

@@ -53,6 +53,7 @@ pub(super) fn status_made(all: &mut Made, mark: Drained) {
         jobs: job.into_iter().map(str::to_owned).collect(),
         idle: Vec::new(),
         drained: None,
+        network: None,
         findings: Vec::new(),
     };
     let smi = Some("Failed to initialize NVML".to_owned());

@@ -12,3 +12,8 @@ fn the_guide_to_images() {
 fn the_guide_to_a_queue() {
     follow("queue.md", &Lab::up_with(FULL_IMAGE));
 }
+
+#[test]
+fn the_guide_to_machines_anywhere() {
+    follow("anywhere.md", &Lab::up_with(FULL_IMAGE));
+}

@@ -98,6 +98,7 @@ mod tests {
                 does: "waiting".into(),
             }],
             drained: None,
+            network: None,
             findings: Vec::new(),
         }
     }
