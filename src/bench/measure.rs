@@ -109,6 +109,20 @@ pub async fn measure(
     Ok(measured)
 }
 
+/// Measures the nodes of an encrypted network without it, quickly.
+///
+/// # Errors
+/// As [`measure`]. That nodes do not reach each other so is in the result.
+pub async fn measure_outside(
+    inventory: &Inventory,
+    nodes: &[ObservedNode],
+    events: &Events,
+) -> Result<Measurements, Error> {
+    let mut nodes = nodes.to_vec();
+    nodes.iter_mut().for_each(|node| node.member.node.interface = None);
+    measure(&inventory.outside_network(), &nodes, Pace::QUICK, &Past::forgotten(nodes.len()), events).await
+}
+
 /// Measures the processors again of nodes where the program did not have one all the time, and keeps the better result:
 /// what disturbs a measurement for a moment says nothing of the node. Where most nodes are busy, none is slower than
 /// the others for that.

@@ -12,15 +12,15 @@ const GRADIENTS: f64 = 400e6;
 
 /// The best of all measurements of a direction.
 #[derive(Debug, Clone, Copy, Default)]
-struct Best {
+struct Fastest {
     /// In bytes a second.
     bandwidth: Option<f64>,
     /// The median round trip in µs.
     round_trip: Option<f64>,
 }
 
-fn best(measured: &Measurements) -> BTreeMap<(&str, &str), Best> {
-    let mut all: BTreeMap<(&str, &str), Best> = BTreeMap::new();
+fn best(measured: &Measurements) -> BTreeMap<(&str, &str), Fastest> {
+    let mut all: BTreeMap<(&str, &str), Fastest> = BTreeMap::new();
     let name = |node: usize| measured.nodes[node].name.as_str();
     for direction in &measured.directions {
         let best = all.entry((name(direction.from), name(direction.to))).or_default();
@@ -42,8 +42,8 @@ pub fn compared(through: &Measurements, without: &Measurements) -> Vec<String> {
     // the one that loses most
     let worst = measured.clone().min_by(|a, b| a.3.total_cmp(&b.3));
     if let Some(((from, to), with, without, share)) = worst {
-        let trip = |best: &Best| best.round_trip.map_or_else(String::new, |trip| format!(", {}", micros(trip)));
-        let rate = |best: &Best| gigabits(best.bandwidth.unwrap_or_default());
+        let trip = |best: &Fastest| best.round_trip.map_or_else(String::new, |trip| format!(", {}", micros(trip)));
+        let rate = |best: &Fastest| gigabits(best.bandwidth.unwrap_or_default());
         let change = (1.0 - share) * 100.0;
         let cost = if change >= 1.0 { format!("costs {change:.0} %") } else { "costs nothing".to_owned() };
         notes.push(format!(
@@ -71,7 +71,7 @@ pub fn compared(through: &Measurements, without: &Measurements) -> Vec<String> {
 pub fn advice(measured: &Measurements) -> Option<String> {
     let all = best(measured);
     let ((from, to), slowest) = all.iter().min_by(|(_, a), (_, b)| {
-        let rate = |best: &Best| best.bandwidth.unwrap_or(f64::INFINITY);
+        let rate = |best: &Fastest| best.bandwidth.unwrap_or(f64::INFINITY);
         rate(a).total_cmp(&rate(b))
     })?;
     let rate = slowest.bandwidth.filter(|rate| *rate < SLOW)?;

@@ -169,12 +169,34 @@ fn encrypted_network(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findi
     // where the engine does not answer, another finding says so
     let known = views.iter().filter(|view| view.engine.is_some());
     let views: Vec<MeshView<'_>> = known
+        .clone()
         .map(|known| {
             let (now, is_up) = view(known);
             MeshView { name: known.name(), mesh: &known.facts.mesh, now, is_up }
         })
         .collect();
-    rules::examine(cluster.network_port, &views)
+    let mut found = rules::examine(cluster.network_port, &views);
+    found.extend(shared_network(known));
+    found
+}
+
+/// Finds that all nodes of an encrypted network share another one, in which they need it only against others there.
+fn shared_network<'a>(views: impl Iterator<Item = &'a NodeView<'a>>) -> Option<Finding> {
+    let network = |view: &NodeView<'_>| {
+        let outside = &view.facts.network;
+        Some((view.name().to_owned(), outside.networks.get(&outside.ssh_address?)?.clone()))
+    };
+    let networks: Vec<(String, String)> = views.map(network).collect::<Option<_>>()?;
+    let (_, first) = networks.first().filter(|_| networks.len() > 1)?;
+    if networks.iter().any(|(_, other)| other != first) {
+        return None;
+    }
+    let message = format!("they share the network {first}, which is faster without encryption");
+    let nodes = networks.iter().map(|(node, _)| node.clone()).collect();
+    Some(Finding::of_nodes(Severity::Note, Check::EncryptedNetwork, nodes, message).explain(
+        "",
+        "if all who use that network are trusted, leave out `network` in [cluster]; hvdctl bench measures the difference",
+    ))
 }
 
 /// Merges equal findings into one with all their nodes, and sorts errors first.

@@ -20,7 +20,6 @@ mod set_up {
     pub mod keys;
     pub mod up;
     pub mod up_first;
-    mod up_network;
 }
 
 /// Check and measure it. `check_job` and `gpus` are used by several of these.

@@ -1,7 +1,7 @@
 //! Rules for the values of single fields.
 
 use crate::model::launcher::is_reserved;
-use crate::model::mesh::Range;
+use crate::model::mesh::AddressRange;
 use crate::text::nodeset::expand;
 use crate::text::public_key;
 use regex::{Captures, Regex};
@@ -211,8 +211,9 @@ pub(super) fn destination(text: &str) -> Checked<(Option<&str>, &str, Option<u16
 const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
 
 fn network_range(text: &str) -> Checked<()> {
-    let range: Range = text.parse().map_err(|expected| format!("expected {expected}"))?;
-    let is_private = PRIVATE.iter().any(|private| private.parse().is_ok_and(|private: Range| private.covers(range)));
+    let range: AddressRange = text.parse().map_err(|expected| format!("expected {expected}"))?;
+    let is_private =
+        PRIVATE.iter().any(|private| private.parse().is_ok_and(|private: AddressRange| private.covers(range)));
     refuse_if(!is_private || range.hosts().count() < 6, format!("private are {}", PRIVATE.join(", ")))
 }
 

@@ -86,7 +86,7 @@ tables! {
         /// reach each other without it.
         network: Option<NetworkKind> = None, Choice(&["wireguard"]);
         /// The range of the nodes' addresses in that network; otherwise one that none of them has a route to.
-        network_range: Option<mesh::Range> = None, Text(&check::NETWORK_RANGE);
+        network_range: Option<mesh::AddressRange> = None, Text(&check::NETWORK_RANGE);
         /// UDP port of that network on every node.
         network_port: u16 = 51820, PORT;
         /// Port of the workers' sshd, over which the nodes reach each other.

@@ -145,8 +145,8 @@ pub(super) fn check_cluster(section: &Section<'_>, values: &Map<String, Value>) 
         false => {}
     }
     if section.value("network").is_none() {
-        for field in ["network_range", "network_port"].into_iter().filter(|field| values.contains_key(*field)) {
-            section.fault(field, "only with `network = \"wireguard\"`");
+        if values.contains_key("network_range") {
+            section.fault("network_range", "only with `network = \"wireguard\"`");
         }
     }
 }
@@ -233,7 +233,6 @@ mod tests {
             ("network = \"wireguard\"\nnetwork_range = \"8.8.0.0/16\"", "", "private are"),
             ("network = \"wireguard\"\nnetwork_range = \"10.9.0.1/24\"", "", "which is 10.9.0.0"),
             ("network_range = \"10.9.0.0/24\"", "", "only with"),
-            ("network_port = 7", "", "only with"),
             ("", "endpoint = \"a:7\"", "only with"),
             ("network = \"wireguard\"", "endpoint = \"a:70000\"", "1 to 65535"),
             (

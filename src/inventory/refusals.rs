@@ -51,6 +51,19 @@ cluster.port: a port from 1 to 65535
   2024-01-01 -> 2024-01-01
   [1] -> an array
   { a = 1 } -> a table
+cluster.network: "wireguard"
+  "WireGuard" -> "WireGuard"
+  "vxlan" -> "vxlan"
+  true -> true
+cluster.network_range: a range of private IPv4 addresses like "10.90.0.0/16", of 8 to 65536 addresses
+  "10.90.0.0" -> "10.90.0.0"
+  "10.90.0.0/8" -> "10.90.0.0/8"
+  "10.90.0.0/30" -> "10.90.0.0/30"
+  "fd00::/64" -> "fd00::/64"
+  7 -> 7
+cluster.network_port: a port from 1 to 65535
+  0 -> 0
+  "51820" -> "51820"
 cluster.worker: a container's name: 2 to 63 letters, digits, `_`, `.` or `-`, the first a letter or digit
   "" -> ""
   "w" -> "w"
@@ -226,6 +239,12 @@ node.address: an IPv4 or IPv6 address that other machines can reach
   "10.0.0.1/24" -> "10.0.0.1/24"
   "0.0.0.0" -> "0.0.0.0"
   "ff02::1" -> "ff02::1"
+node.endpoint: a host and a UDP port, like "gpu.example.org:51820", "203.0.113.5" or "[fd00::1]:51820"
+  "" -> ""
+  "a b" -> "a b"
+  "fd00::1" -> "fd00::1"
+  "a:0" -> "a:0"
+  7 -> 7
 node.interface: a network interface like "eth0": 1 to 15 letters, digits, `.`, `_`, `@`, `:` or `-`
   "" -> ""
   "eth0 " -> "eth0 "

@@ -4,8 +4,9 @@
 //! third node pass packets on where two do not reach each other.
 //!
 //! `plan` decides which address each node has and what each is to know of the others, `install` starts the containers and
-//! gives them that, and `rules` says what is wrong with a network.
+//! gives them that, `connect` does all of it in order, and `rules` says what is wrong with a network.
 
+pub mod connect;
 pub mod install;
 pub mod plan;
 pub mod rules;

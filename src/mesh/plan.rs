@@ -2,7 +2,7 @@
 
 use crate::error::{Error, NodeError};
 use crate::inventory::{Cluster, Node};
-use crate::model::mesh::{NetworkFile, NetworkNode, Range};
+use crate::model::mesh::{AddressRange, NetworkFile, NetworkNode};
 use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::nodeset;
@@ -25,20 +25,20 @@ pub struct MeshNode<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses {
     /// The range that they are of.
-    pub range: Range,
+    pub range: AddressRange,
     /// The address of each node.
     pub of: BTreeMap<String, Ipv4Addr>,
 }
 
 /// Returns the ranges that are tried in turn where the inventory names none.
-fn candidates() -> impl Iterator<Item = Range> {
+fn candidates() -> impl Iterator<Item = AddressRange> {
     let tens = (90..=254).map(|second| format!("10.{second}.0.0/16"));
     let others = (20..=31).map(|second| format!("172.{second}.0.0/16"));
     tens.chain(others).chain((100..=127).map(|second| format!("100.{second}.0.0/16"))).flat_map(|text| text.parse())
 }
 
 /// Returns the route of a node that leads to addresses of a range.
-fn collision<'a>(range: Range, node: &'a MeshNode<'_>) -> Option<&'a (Range, String)> {
+fn collision<'a>(range: AddressRange, node: &'a MeshNode<'_>) -> Option<&'a (AddressRange, String)> {
     node.facts.mesh.routes.iter().find(|(route, _)| route.overlaps(range))
 }
 
@@ -53,7 +53,7 @@ pub fn addresses(
     elsewhere: &BTreeMap<String, NetworkNode>,
 ) -> Result<Addresses, Error> {
     let current = nodes.iter().find_map(|node| node.facts.mesh.file.as_ref().map(|file| file.range));
-    let is_free = |range: &Range| nodes.iter().all(|node| collision(*range, node).is_none());
+    let is_free = |range: &AddressRange| nodes.iter().all(|node| collision(*range, node).is_none());
     let range = match cluster.network_range {
         Some(range) => {
             let taken = nodes.iter().filter_map(|node| Some((node, collision(range, node)?)));
@@ -174,7 +174,7 @@ pub fn files(
 
 /// A change of what a node knows of the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum NetworkChange {
     /// It gets its first address, or another one.
     Address(Ipv4Addr),
     /// It gets another port.
@@ -191,30 +191,33 @@ pub enum Change {
     Moved(Vec<String>),
 }
 
-impl Change {
+impl NetworkChange {
     /// Returns whether connections of jobs would break.
     pub fn breaks_jobs(&self) -> bool {
-        matches!(self, Change::Address(_) | Change::Port(_) | Change::OwnKey | Change::Replaced(_))
+        matches!(
+            self,
+            NetworkChange::Address(_) | NetworkChange::Port(_) | NetworkChange::OwnKey | NetworkChange::Replaced(_)
+        )
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for NetworkChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (text, nodes) = match self {
-            Change::Address(address) => return write!(f, "address {address}"),
-            Change::Port(port) => return write!(f, "UDP port {port}"),
-            Change::OwnKey => return f.write_str("a new key"),
-            Change::Added(nodes) => ("add", nodes),
-            Change::Removed(nodes) => ("remove", nodes),
-            Change::Replaced(nodes) => ("new key or address of", nodes),
-            Change::Moved(nodes) => ("new place of", nodes),
+            NetworkChange::Address(address) => return write!(f, "address {address}"),
+            NetworkChange::Port(port) => return write!(f, "UDP port {port}"),
+            NetworkChange::OwnKey => return f.write_str("a new key"),
+            NetworkChange::Added(nodes) => ("add", nodes),
+            NetworkChange::Removed(nodes) => ("remove", nodes),
+            NetworkChange::Replaced(nodes) => ("new key or address of", nodes),
+            NetworkChange::Moved(nodes) => ("new place of", nodes),
         };
         write!(f, "{text} {}", nodeset::fold(nodes))
     }
 }
 
 /// Returns the differences between what a node knows and what it is to know.
-pub fn changes(old: Option<&NetworkFile>, new: &NetworkFile) -> Vec<Change> {
+pub fn changes(old: Option<&NetworkFile>, new: &NetworkFile) -> Vec<NetworkChange> {
     let key =
         |file: &NetworkFile| file.nodes.iter().find(|node| node.name == file.node).map(|node| node.public_key.clone());
     let others = |file: &NetworkFile| -> BTreeMap<String, NetworkNode> {
@@ -226,16 +229,16 @@ pub fn changes(old: Option<&NetworkFile>, new: &NetworkFile) -> Vec<Change> {
     match old {
         Some(old) => {
             if old.address != new.address || old.range != new.range {
-                found.push(Change::Address(new.address));
+                found.push(NetworkChange::Address(new.address));
             }
             if old.port != new.port {
-                found.push(Change::Port(new.port));
+                found.push(NetworkChange::Port(new.port));
             }
             if key(old) != key(new) {
-                found.push(Change::OwnKey);
+                found.push(NetworkChange::OwnKey);
             }
         }
-        None => found.push(Change::Address(new.address)),
+        None => found.push(NetworkChange::Address(new.address)),
     }
     let now = others(new);
     let names = |nodes: &mut dyn Iterator<Item = &String>| nodes.cloned().collect::<Vec<String>>();
@@ -246,11 +249,11 @@ pub fn changes(old: Option<&NetworkFile>, new: &NetworkFile) -> Vec<Change> {
     let is_replaced =
         |old: &NetworkNode, new: &NetworkNode| old.public_key != new.public_key || old.address != new.address;
     let is_moved = |old: &NetworkNode, new: &NetworkNode| old.endpoints != new.endpoints || old.local != new.local;
-    let parts: [(fn(Vec<String>) -> Change, Vec<String>); 4] = [
-        (Change::Added, names(&mut now.keys().filter(|name| !before.contains_key(*name)))),
-        (Change::Removed, names(&mut before.keys().filter(|name| !now.contains_key(*name)))),
-        (Change::Replaced, differing(is_replaced)),
-        (Change::Moved, differing(is_moved)),
+    let parts: [(fn(Vec<String>) -> NetworkChange, Vec<String>); 4] = [
+        (NetworkChange::Added, names(&mut now.keys().filter(|name| !before.contains_key(*name)))),
+        (NetworkChange::Removed, names(&mut before.keys().filter(|name| !now.contains_key(*name)))),
+        (NetworkChange::Replaced, differing(is_replaced)),
+        (NetworkChange::Moved, differing(is_moved)),
     ];
     found.extend(parts.into_iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(change, nodes)| change(nodes)));
     found

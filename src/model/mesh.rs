@@ -24,14 +24,14 @@ pub enum NetworkKind {
 /// A range of IPv4 addresses, as `10.0.0.0/16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Range {
+pub struct AddressRange {
     /// The first address, as a number.
     first: u32,
     /// The number of bits that all addresses share.
     bits: u32,
 }
 
-impl Range {
+impl AddressRange {
     fn mask(self) -> u32 {
         u32::MAX.checked_shl(32 - self.bits).unwrap_or(0)
     }
@@ -42,13 +42,13 @@ impl Range {
     }
 
     /// Returns whether the two have an address in common.
-    pub fn overlaps(self, other: Range) -> bool {
+    pub fn overlaps(self, other: AddressRange) -> bool {
         let mask = self.mask() & other.mask();
         self.first & mask == other.first & mask
     }
 
     /// Returns whether it has all addresses of another range.
-    pub fn covers(self, other: Range) -> bool {
+    pub fn covers(self, other: AddressRange) -> bool {
         self.bits <= other.bits && other.first & self.mask() == self.first
     }
 
@@ -64,21 +64,21 @@ impl Range {
     }
 }
 
-impl fmt::Display for Range {
+impl fmt::Display for AddressRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", Ipv4Addr::from_bits(self.first), self.bits)
     }
 }
 
-impl FromStr for Range {
+impl FromStr for AddressRange {
     type Err = String;
 
     /// Reads `10.0.0.0/16`, or a single address.
-    fn from_str(text: &str) -> Result<Range, String> {
+    fn from_str(text: &str) -> Result<AddressRange, String> {
         let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
         let address: Ipv4Addr = address.parse().map_err(|_| "an IPv4 address, `/` and a number of bits".to_owned())?;
         let bits = bits.parse().ok().filter(|bits| *bits <= 32).ok_or("a number of bits from 0 to 32")?;
-        let range = Range { first: address.to_bits(), bits };
+        let range = AddressRange { first: address.to_bits(), bits };
         match range.first & range.mask() == range.first {
             true => Ok(range),
             false => {
@@ -89,16 +89,16 @@ impl FromStr for Range {
     }
 }
 
-impl TryFrom<String> for Range {
+impl TryFrom<String> for AddressRange {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Range, String> {
+    fn try_from(text: String) -> Result<AddressRange, String> {
         text.parse()
     }
 }
 
-impl From<Range> for String {
-    fn from(range: Range) -> String {
+impl From<AddressRange> for String {
+    fn from(range: AddressRange) -> String {
         range.to_string()
     }
 }
@@ -128,7 +128,7 @@ pub struct NetworkFile {
     /// The UDP port of every node.
     pub port: u16,
     /// The range of the addresses.
-    pub range: Range,
+    pub range: AddressRange,
     /// The node's own address.
     pub address: Ipv4Addr,
     /// The largest packet, in bytes; none: found out.
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn ranges_are_read_and_compared() {
-        let range = |text: &str| text.parse::<Range>();
+        let range = |text: &str| text.parse::<AddressRange>();
         assert_eq!(range("10.1.0.0/16").unwrap().to_string(), "10.1.0.0/16");
         assert_eq!(range("10.1.0.9/16").unwrap_err(), "the first address of the range, which is 10.1.0.0");
         assert!(range("10.1.0.0/33").is_err() && range("10.1.0/24").is_err() && range("fd00::/8").is_err());

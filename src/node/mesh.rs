@@ -1,6 +1,6 @@
 //! A node's part of the cluster's encrypted network.
 
-use crate::model::mesh::{INTERFACE, NetworkFile, NetworkState, PeerPath, Range};
+use crate::model::mesh::{AddressRange, INTERFACE, NetworkFile, NetworkState, PeerPath};
 use crate::text::digest::hex;
 use sha2::{Digest, Sha256};
 
@@ -17,7 +17,7 @@ pub struct NodeMesh {
     /// The state of the network there.
     pub state: Option<NetworkState>,
     /// The ranges that it has routes to, but for the default route and those of the network itself.
-    pub routes: Vec<(Range, String)>,
+    pub routes: Vec<(AddressRange, String)>,
 }
 
 impl NodeMesh {
@@ -55,10 +55,10 @@ pub fn hash(line: &str) -> String {
 }
 
 /// Parses `10.0.0.0/8 via 10.0.0.1 dev eth0 …`, with the interface.
-fn route(line: &str) -> Option<(Range, String)> {
+fn route(line: &str) -> Option<(AddressRange, String)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     // `unreachable 10.0.0.0/8`
-    let range = words.iter().take(2).find_map(|word| word.parse::<Range>().ok())?;
+    let range = words.iter().take(2).find_map(|word| word.parse::<AddressRange>().ok())?;
     let device = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1)).copied();
     let device = device.unwrap_or(words[0]).to_owned();
     (!range.is_everything() && device != INTERFACE).then_some((range, device))

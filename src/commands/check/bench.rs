@@ -3,7 +3,7 @@
 mod files;
 mod ranks;
 
-use crate::bench::measure::{Pace, Past, measure};
+use crate::bench::measure::{Pace, Past, measure, measure_outside};
 use crate::bench::measurements::Measurements;
 use crate::bench::outside;
 use crate::bench::ranks::RankResults;
@@ -116,8 +116,13 @@ async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context
     warn_of_others(after.as_deref().unwrap_or_default(), &mut warned, events);
     let mut verdict = blame::verdict(&measured);
     verdict.notes.extend(outside::advice(&measured));
-    if let Some(without) = measure_outside(&nodes, context).await? {
-        verdict.notes.extend(outside::compared(&measured, &without));
+    if target.cluster().network.is_some() && nodes.len() > 1 {
+        events.note("measuring again without the encrypted network");
+        let measuring = async { Ok(measure_outside(&target.inventory, &nodes, events).await) };
+        let without = session.cancellation.run(measuring).await?;
+        verdict.notes.extend(
+            without.map_or_else(|error| vec![error.to_string()], |without| outside::compared(&measured, &without)),
+        );
     }
     let mut found = NodeEvents::new();
     // what a job of another cluster has disturbed, or may have, is no measure for later
@@ -131,27 +136,6 @@ async fn measure_network(options: &cli::Bench, job: Option<&JobOptions>, context
         session.cancellation.run(keeping).await?;
     }
     Ok(Network { measured, verdict, found, warned })
-}
-
-/// Measures the nodes of an encrypted network once more without it; `None` if there is none. That they do not reach each
-/// other so is no failure.
-async fn measure_outside(nodes: &[ObservedNode], context: &Context) -> Result<Option<Measurements>, Error> {
-    let Context { target, events, session, .. } = context;
-    if target.cluster().network.is_none() || target.inventory.nodes.len() < 2 {
-        return Ok(None);
-    }
-    let mut nodes = nodes.to_vec();
-    nodes.iter_mut().for_each(|node| node.member.node.interface = None);
-    let (inventory, past) = (target.inventory.outside_network(), Past::forgotten(nodes.len()));
-    events.note("measuring again without the encrypted network");
-    let measuring = async { Ok(measure(&inventory, &nodes, Pace::QUICK, &past, events).await) };
-    match session.cancellation.run(measuring).await? {
-        Ok(measured) => Ok(Some(measured)),
-        Err(error) => {
-            events.warn(format!("cannot measure without the encrypted network: {error}"));
-            Ok(None)
-        }
-    }
 }
 
 /// Observes the nodes after the measurement; `None`: they do not all answer. What a job has disturbed is neither judged

@@ -6,7 +6,6 @@ use crate::cli::Up;
 use crate::cluster::each_node::NodeResults;
 use crate::cluster::observation::{ObservedNode, host_names};
 use crate::commands::Outcome;
-use crate::commands::set_up::up_network::{self, NetworkUp};
 use crate::commands::shared::context::{ConnectedNodes, Context, node_rows};
 use crate::delivery::relay::deployment;
 use crate::delivery::worker_image::pull_planned;
@@ -14,6 +13,7 @@ use crate::document::NodeEntry;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Message};
 use crate::job::cleanup::end_disrupted;
+use crate::mesh::connect::{Connecting, NetworkUp};
 use crate::start::join::add_nodes;
 use crate::worker::apply::{self, WorkerPlan, WorkerPlans};
 use crate::worker::directories;
@@ -114,10 +114,16 @@ pub async fn set_up(options: &Up, context: &Context) -> Result<WorkersUp, Error>
     let ConnectedNodes { nodes, offline } = context.connect_or_skip(options.skip_offline).await?;
     let nodes = if dry_run { nodes } else { context.lock_each(nodes).await? };
     let observed = context.observe_each(nodes).await?;
-    let NetworkUp { nodes: observed, done: connected } = up_network::connect(observed, options, context).await?;
+    let Up { dry_run, force, .. } = *options;
+    let connecting = Connecting { dry_run, force, shows_output: context.verbose > 0, site: context.site() };
+    let accepts = async |question: &str| context.accepts(question).await;
+    let NetworkUp { nodes: mut observed, done: connected } = connecting.run(observed, accepts).await?;
+    if !(dry_run || connected.is_empty()) {
+        let members = observed.ok.into_iter().map(|node| node.member).collect();
+        observed = context.observe_each(NodeResults { ok: members, failed: observed.failed }).await?;
+    }
     let mut plans = observed.then(events, async |node| WorkerPlan::new(inventory, node)).await;
     if !dry_run {
-        let accepts = async |question: &str| context.accepts(question).await;
         plans = pull_planned(plans, context.site(), accepts).await?;
     }
     let asked = async { Ok(plans.then(events, async |plan| plan.check_worker(inventory, events).await).await) };

@@ -67,7 +67,8 @@ fn run(functions: &str, script: &str) -> Result<String, String> {
 fn look(dir: &TempDir) -> Facts {
     let place = |name: &str| dir.path().join(name).display().to_string();
     let script = Script::new(FACTS).with("ssh_dir", name_of(dir)).with("cluster", "lab").with("port", "12345");
-    let script = script.with("jobs_dir", &place("jobs")).with("projects_dir", &place("projects"));
+    let script =
+        script.with("network_dir", "").with("jobs_dir", &place("jobs")).with("projects_dir", &place("projects"));
     let script = script.with("data_dir", &place("data")).with("run_dir", "").with("devices", "").with("mounts", "");
     Facts::parse(&run("", &script.whole()).unwrap())
 }

@@ -53,8 +53,8 @@ fn nodes_keep_their_addresses_and_new_ones_get_free_ones() {
     let second = plan(&later, &known).unwrap();
     assert_eq!(addresses(&second), ["10.90.0.2", "10.90.0.3", "10.90.0.1"]);
     let found = changes(first.get("n1"), &second["n1"]);
-    assert_eq!(found, [Change::Added(vec!["n3".into()]), Change::Removed(vec!["n0".into()])]);
-    assert!(!found.iter().any(Change::breaks_jobs));
+    assert_eq!(found, [NetworkChange::Added(vec!["n3".into()]), NetworkChange::Removed(vec!["n0".into()])]);
+    assert!(!found.iter().any(NetworkChange::breaks_jobs));
     assert_eq!(changes(second.get("n1"), &second["n1"]), []);
 }
 
@@ -80,7 +80,7 @@ fn what_breaks_jobs_is_known() {
     let first = plan(&two, &[facts("", None), facts("", None)]).unwrap();
     let (old, mut new) = (&first["n0"], first["n0"].clone());
     new.nodes[1].public_key = "another".into();
-    assert_eq!(changes(Some(old), &new), [Change::Replaced(vec!["n1".into()])]);
+    assert_eq!(changes(Some(old), &new), [NetworkChange::Replaced(vec!["n1".into()])]);
     let mut moved = old.clone();
     moved.nodes[1].endpoints = vec!["elsewhere:1".into()];
     assert!(!changes(Some(old), &moved)[0].breaks_jobs());
@@ -88,8 +88,8 @@ fn what_breaks_jobs_is_known() {
     port.port = 7;
     port.nodes[0].public_key = "another".into();
     let found = changes(Some(old), &port);
-    assert_eq!(found, [Change::Port(7), Change::OwnKey]);
-    assert!(found.iter().all(Change::breaks_jobs));
+    assert_eq!(found, [NetworkChange::Port(7), NetworkChange::OwnKey]);
+    assert!(found.iter().all(NetworkChange::breaks_jobs));
 }
 
 #[test]

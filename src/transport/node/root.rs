@@ -195,7 +195,9 @@ mod tests {
 
     /// Scripts that run in containers, on the machine of a pool, or before hvdctl has root, whose programs
     /// `access/access.sh` does not check.
-    const ELSEWHERE: [&str; 24] = [
+    const ELSEWHERE: [&str; 26] = [
+        "mesh/image.sh",
+        "mesh/main.sh",
         // the first says itself what is missing, also for the four after it
         "process/check.sh",
         "process/active.sh",

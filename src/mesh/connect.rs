@@ -1,0 +1,391 @@
+//! Makes the encrypted network what the inventory says: plans, gets the image, starts `hmesh`, carries the public keys, and
+//! waits until all nodes reach each other.
+
+use super::install::{self, IMAGE};
+use super::plan::{self, Addresses, MeshNode, NetworkChange, OPERATION};
+use super::rules;
+use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
+use crate::cluster::observation::ObservedNode;
+use crate::cluster::site::Site;
+use crate::cluster::target::Target;
+use crate::delivery::project::{ProjectBuild, ProjectImage};
+use crate::delivery::recipe::Recipe;
+use crate::delivery::worker_image::pull_planned;
+use crate::error::{Error, NodeError};
+use crate::event::{Events, Step};
+use crate::inventory::Node;
+use crate::model::finding::{Finding, Severity};
+use crate::model::mesh::{INTERFACE, NetworkFile, NetworkNode, NetworkState};
+use crate::runtime::container::MESH;
+use crate::text::nodeset;
+use crate::worker::apply::WorkerPlan;
+use crate::worker::plan::Tense;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The longest time that the build of the image may take.
+const BUILD_LIMIT: Duration = Duration::from_secs(3600);
+
+/// The nodes after the network was changed, or would be.
+pub struct NetworkUp {
+    /// Each as it was observed afterwards.
+    pub nodes: NodeResults<ObservedNode>,
+    /// What was done on each node, or would be.
+    pub done: BTreeMap<String, Vec<String>>,
+}
+
+/// What a node lacks.
+struct Need {
+    observed: ObservedNode,
+    /// Why its container has to be started or replaced.
+    container: Option<&'static str>,
+    /// Its public key, as far as it is known.
+    key: Option<String>,
+}
+
+/// How the network is made.
+pub struct Connecting<'a> {
+    /// If set, nothing is changed.
+    pub dry_run: bool,
+    /// If set, jobs may lose their network.
+    pub force: bool,
+    /// If set, the output of the build of the image is shown.
+    pub shows_output: bool,
+    /// The nodes.
+    pub site: Site<'a>,
+}
+
+impl Connecting<'_> {
+    /// Makes the encrypted network of the cluster what the inventory says, if it has one. A dry run only plans. `accepts`
+    /// asks the operator whether nodes get the cluster's image from elsewhere than its registry. Nodes on which something
+    /// was done have to be observed again: they have their address only now.
+    ///
+    /// # Errors
+    /// If no range is free, an endpoint stands for no address, or jobs would lose their network; when the command is
+    /// cancelled. A failure on some nodes is part of the result.
+    pub async fn run(
+        &self,
+        observed: NodeResults<ObservedNode>,
+        accepts: impl AsyncFn(&str) -> Result<bool, Error>,
+    ) -> Result<NetworkUp, Error> {
+        let Site { target, session, events, .. } = self.site;
+        let cluster = target.cluster();
+        if cluster.network.is_none() || target.inventory.nodes.len() < 2 {
+            return Ok(NetworkUp { nodes: observed, done: BTreeMap::new() });
+        }
+        let refused = observed.ok.iter().filter_map(refuse_rootless).collect();
+        let observed = observed.without(events, refused, ObservedNode::name);
+        session.cancellation.run(check_endpoints(target)).await?;
+        let hosts = session.cancellation.run(self.hosts(&observed.ok)).await?;
+        let elsewhere = elsewhere(&target.inventory.nodes, &observed.ok);
+        let views = views(&observed.ok, &hosts);
+        let addresses = plan::addresses(cluster, &views, &elsewhere)?;
+        let needs: Vec<Need> = observed.ok.iter().map(|node| self.need(node)).collect();
+        let known = needs.iter().filter_map(|need| Some((need.observed.name().to_owned(), need.key.clone()?)));
+        let expected = plan::files(cluster, &views, &addresses, &unknown_keys(&needs, known), &elsewhere);
+        let done = self.plan(&needs, &expected)?;
+        if self.dry_run {
+            let ok = observed.ok.into_iter().map(|node| connected(node, &addresses)).collect();
+            return Ok(NetworkUp { nodes: NodeResults { ok, failed: observed.failed }, done });
+        }
+        let image = match needs.iter().any(|need| need.container.is_some()) {
+            true => Some(self.image(&observed, accepts).await?),
+            false => None,
+        };
+        let start = async |need: Need| self.start(need, image.as_deref()).await;
+        let NodeResults { ok: started, failed } = each_node(needs, events, start).await;
+        session.progress.failed(&failed);
+        session.cancellation.check()?;
+        let observed = observed.leave_out(failed, ObservedNode::name);
+        let keys: BTreeMap<String, String> = started.into_iter().collect();
+        let files = plan::files(cluster, &self::views(&observed.ok, &hosts), &addresses, &keys, &elsewhere);
+        note_absent(&elsewhere, &done, events);
+        let nodes = self.give(observed, &files, done.is_empty()).await?;
+        Ok(NetworkUp { nodes, done })
+    }
+
+    /// Returns what is done on each node, or would be.
+    ///
+    /// # Errors
+    /// If jobs would lose their network.
+    fn plan(
+        &self,
+        needs: &[Need],
+        expected: &BTreeMap<String, NetworkFile>,
+    ) -> Result<BTreeMap<String, Vec<String>>, Error> {
+        let mut planned = BTreeMap::new();
+        for need in needs {
+            let name = need.observed.name();
+            let changes = plan::changes(need.observed.facts.mesh.file.as_ref(), &expected[name]);
+            self.check_jobs(need, &changes)?;
+            let tense = if self.dry_run { Tense::Planned } else { Tense::Done };
+            let done = operations(need.container, &changes, tense);
+            if !done.is_empty() {
+                planned.insert(name.to_owned(), done);
+            }
+        }
+        Ok(planned)
+    }
+
+    /// Gives the nodes what they are to know, and waits until they reach each other.
+    async fn give(
+        &self,
+        observed: NodeResults<ObservedNode>,
+        files: &BTreeMap<String, NetworkFile>,
+        is_unchanged: bool,
+    ) -> Result<NodeResults<ObservedNode>, Error> {
+        let Site { target, session, events, .. } = self.site;
+        let give = async |node: ObservedNode| self.give_node(node, files, is_unchanged).await;
+        let giving = async { Ok(observed.then(events, give).await) };
+        let given: NodeResults<(ObservedNode, Option<NetworkState>)> = session.cancellation.run(giving).await?;
+        let NodeResults { ok, failed } = given;
+        let (nodes, states): (Vec<ObservedNode>, Vec<Option<NetworkState>>) = ok.into_iter().unzip();
+        let reported: BTreeMap<&str, &NetworkState> =
+            nodes.iter().zip(&states).filter_map(|(node, state)| Some((node.name(), state.as_ref()?))).collect();
+        let unconnected = failures(target.cluster().network_port, &reported, events);
+        Ok(NodeResults { ok: nodes, failed }.without(events, unconnected, ObservedNode::name))
+    }
+
+    /// Returns the host to which ssh connects for each node, where nothing is in between.
+    async fn hosts(&self, nodes: &[ObservedNode]) -> Result<BTreeMap<String, String>, Error> {
+        let Some(control) = self.site.fleet.control(self.site.cluster()).await? else { return Ok(BTreeMap::new()) };
+        let host = async |node: &ObservedNode| {
+            let destination = control.destination(&node.member.node).await?;
+            Ok((!destination.is_behind_jump_host).then(|| (node.name().to_owned(), destination.host)))
+        };
+        let found: Vec<Option<(String, String)>> =
+            each_node(nodes.iter().collect(), self.site.events, host).await.all()?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Returns what a node lacks.
+    fn need(&self, observed: &ObservedNode) -> Need {
+        let container = install::lack(self.site.cluster(), observed);
+        let now = observed.facts.clock.map_or(f64::MAX, |clock| clock.high);
+        let state = observed.facts.mesh.current(now).filter(|_| container.is_none());
+        Need { observed: observed.clone(), container, key: state.and_then(|state| state.public_key.clone()) }
+    }
+
+    /// Checks that no job of a node loses its network.
+    fn check_jobs(&self, need: &Need, changes: &[NetworkChange]) -> Result<(), Error> {
+        let jobs = &need.observed.open.under_way;
+        let is_used = need.observed.facts.mesh.file.is_some() && !jobs.is_empty();
+        let replaces = need.container == Some("differs");
+        let broken: Vec<String> =
+            changes.iter().filter(|change| change.breaks_jobs()).map(ToString::to_string).collect();
+        if !is_used || (broken.is_empty() && !replaces) {
+            return Ok(());
+        }
+        let what = if replaces { format!("{MESH} is replaced") } else { broken.join(", ") };
+        let message = format!(
+            "{}: the encrypted network is changed ({what}), and jobs use it: {}",
+            need.observed.name(),
+            jobs.join(", ")
+        );
+        let error =
+            Error::check(message, "wait until they have ended, or stop them: hvdctl stop; --force goes on at once");
+        match (self.force, self.dry_run) {
+            (true, _) => {}
+            (false, true) => self.site.events.warn(error),
+            (false, false) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Gives the nodes the image of the container, and returns its name. As yet they have no address in the network, so the
+    /// cluster's image, too, gets there as if there were no such network.
+    async fn image(
+        &self,
+        observed: &NodeResults<ObservedNode>,
+        accepts: impl AsyncFn(&str) -> Result<bool, Error>,
+    ) -> Result<String, Error> {
+        let Site { target, fleet, events, session } = self.site;
+        let outside = Target { inventory: target.inventory.outside_network(), selected: target.selected.clone() };
+        let site = Site { target: &outside, fleet, session, events };
+        let as_outside = |mut node: ObservedNode| {
+            node.member.node.interface = None;
+            node
+        };
+        let nodes = NodeResults { ok: observed.ok.iter().cloned().map(as_outside).collect(), failed: Vec::new() };
+        let plans = nodes.then(events, async |node| WorkerPlan::new(&outside.inventory, node)).await;
+        let plans = pull_planned(plans, site, accepts).await?;
+        let nodes = plans.all()?.into_iter().map(|plan| plan.observed).collect();
+        let recipe = Recipe::of_step(IMAGE);
+        let build = ProjectBuild {
+            name: "network",
+            recipe: &recipe,
+            limit: BUILD_LIMIT,
+            shows_output: self.shows_output,
+            site,
+        };
+        let ProjectImage { image, .. } = build.provide(nodes).await?;
+        Ok(image)
+    }
+
+    /// Gives a node the programs and its container, and returns its name with its public key.
+    async fn start(&self, need: Need, image: Option<&str>) -> Result<(String, String), NodeError> {
+        let Site { target, events, session, .. } = self.site;
+        let (cluster, Need { observed, container, key }) = (target.cluster(), need);
+        let name = observed.name().to_owned();
+        let has_changed = install::install_programs(cluster, &observed).await?;
+        match (container, image) {
+            (Some(_), Some(image)) => {
+                let _step = events.begin(&name, Step::write(format!("starting {MESH}")));
+                install::start(cluster, &observed, image).await?;
+                session.progress.record(&name, format!("started {MESH}"));
+            }
+            _ if has_changed => install::restart_agent(&observed).await?,
+            _ => {}
+        }
+        let key = match key {
+            Some(key) => key,
+            None => install::public_key(cluster, &observed.member, false).await?,
+        };
+        Ok((name, key))
+    }
+
+    /// Gives a node what it is to know, and waits until it reaches the others; where nothing changes and all is well, only looks.
+    async fn give_node(
+        &self,
+        node: ObservedNode,
+        files: &BTreeMap<String, NetworkFile>,
+        is_unchanged: bool,
+    ) -> Result<(ObservedNode, Option<NetworkState>), NodeError> {
+        let Site { target, events, session, .. } = self.site;
+        let (cluster, file) = (target.cluster(), &files[node.name()]);
+        if node.facts.mesh.file.as_ref() != Some(file) {
+            install::write(cluster, &node.member, file).await?;
+            session.progress.record(node.name(), "changed the encrypted network");
+        } else if is_unchanged && node.facts.mesh.is_settled(node.facts.clock.map_or(f64::MAX, |clock| clock.high)) {
+            return Ok((node, None));
+        }
+        let state = install::wait(cluster, &node.member, file, cluster.command_timeout, events).await?;
+        Ok((node, Some(state)))
+    }
+}
+
+/// Returns a node as it will be when it has its address in the network.
+fn connected(mut node: ObservedNode, addresses: &Addresses) -> ObservedNode {
+    let address = IpAddr::V4(addresses.of[node.name()]);
+    let known = &mut node.facts.network.addresses;
+    known.retain(|(interface, _)| interface != INTERFACE);
+    known.push((INTERFACE.to_owned(), address));
+    node
+}
+
+/// Refuses a node on which hvdctl can make no network interface.
+fn refuse_rootless(node: &ObservedNode) -> Option<NodeError> {
+    let cause = "its engine has no root, which a network interface needs";
+    let hint = "log in as root or with sudo, or leave out `network` in [cluster]";
+    node.facts.permissions.home.as_ref().map(|_| NodeError::failed(node.name(), OPERATION, cause).hint(hint))
+}
+
+/// Checks that the endpoints of the inventory stand for addresses.
+async fn check_endpoints(target: &Target) -> Result<(), Error> {
+    let (limit, port) = (target.cluster().connect_timeout, target.cluster().network_port);
+    let nodes = target.nodes();
+    let named = nodes.iter().filter_map(|node| Some((node, node.endpoint.as_deref()?))).collect();
+    let failed = for_each_node(named, async |(node, endpoint): (&Node, &str)| {
+        let place = plan::with_port(endpoint, port);
+        let cause = match timeout(limit, tokio::net::lookup_host(&place)).await {
+            Ok(Ok(mut found)) => found.next().is_none().then(|| "it stands for no address".to_owned()),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {} s", limit.as_secs())),
+        };
+        let operation = format!("resolve its endpoint {endpoint}");
+        cause.map(|cause| NodeError::failed(&node.name, &operation, cause).hint("correct `endpoint` of this [[node]]"))
+    })
+    .await;
+    let failed: Vec<NodeError> = failed.into_iter().flatten().collect();
+    if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) }
+}
+
+fn views<'a>(nodes: &'a [ObservedNode], hosts: &'a BTreeMap<String, String>) -> Vec<MeshNode<'a>> {
+    let view = |observed: &'a ObservedNode| MeshNode {
+        node: &observed.member.node,
+        facts: &observed.facts,
+        host: hosts.get(observed.name()).map(String::as_str),
+    };
+    nodes.iter().map(view).collect()
+}
+
+/// Returns the nodes of the inventory that were not observed, as the others know them.
+fn elsewhere(all: &[Node], observed: &[ObservedNode]) -> BTreeMap<String, NetworkNode> {
+    let is_absent =
+        |name: &str| all.iter().any(|node| node.name == name) && observed.iter().all(|node| node.name() != name);
+    let known = observed.iter().filter_map(|node| node.facts.mesh.file.as_ref()).flat_map(|file| &file.nodes);
+    known.filter(|node| is_absent(&node.name)).map(|node| (node.name.clone(), node.clone())).collect()
+}
+
+/// Returns the keys that are known, and in place of the others those of the files that the nodes have: a container that is
+/// started again has its key still.
+fn unknown_keys(needs: &[Need], known: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+    let of_file = |need: &Need| {
+        let (name, file) = (need.observed.name(), need.observed.facts.mesh.file.as_ref());
+        let own = file.and_then(|file| file.nodes.iter().find(|node| node.name == name));
+        (name.to_owned(), own.map_or_else(String::new, |node| node.public_key.clone()))
+    };
+    needs.iter().map(of_file).collect::<BTreeMap<_, _>>().into_iter().chain(known).collect()
+}
+
+/// Formats what is done on a node.
+fn operations(container: Option<&str>, changes: &[NetworkChange], tense: Tense) -> Vec<String> {
+    let mut done: Vec<String> = container
+        .map(|reason| match reason {
+            "missing" => format!("{} {MESH}", tense.of("start")),
+            reason => format!("{} {MESH} ({reason})", tense.of("recreate")),
+        })
+        .into_iter()
+        .collect();
+    if !changes.is_empty() {
+        let list: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        done.push(format!("{} the encrypted network ({})", tense.of("change"), list.join("; ")));
+    }
+    done
+}
+
+/// Notes which nodes do not know of the changes yet.
+fn note_absent(elsewhere: &BTreeMap<String, NetworkNode>, done: &BTreeMap<String, Vec<String>>, events: &Events) {
+    if !elsewhere.is_empty() && !done.is_empty() {
+        let absent: Vec<&String> = elsewhere.keys().collect();
+        events.note(format!(
+            "{}: not asked; what has changed in the encrypted network gets there with the next hvdctl up",
+            nodeset::fold(&absent)
+        ));
+    }
+}
+
+/// Returns the nodes that have no network, or do not reach all others, and notes the rest of the findings.
+fn failures(port: u16, states: &BTreeMap<&str, &NetworkState>, events: &Events) -> Vec<NodeError> {
+    let error = |node: &str, cause: &str, hint: &str| NodeError::failed(node, OPERATION, cause).hint(hint);
+    let mut failed: Vec<NodeError> = Vec::new();
+    for (node, state) in states {
+        if let Some(problem) = &state.problem {
+            failed.push(error(node, &problem.text, &rules::hint(problem, port)));
+        }
+    }
+    let mut seen: BTreeSet<String> = failed.iter().map(|error| error.node.clone()).collect();
+    for finding in rules::between(port, states) {
+        let Finding { severity, nodes, message, hint, .. } = &finding;
+        match severity {
+            Severity::Error => {
+                let new = nodes.iter().filter(|node| seen.insert((*node).clone()));
+                let of_pair = |node: &str| match nodes.len() {
+                    1 => message.clone(),
+                    _ => format!(
+                        "{}: {message}",
+                        nodes
+                            .iter()
+                            .filter(|other| *other != node)
+                            .fold(node.to_owned(), |all, other| format!("{all} and {other}"))
+                    ),
+                };
+                failed.extend(new.map(|node| error(node, &of_pair(node), hint)));
+            }
+            _ => events.note(finding.to_string()),
+        }
+    }
+    failed
+}
