@@ -24,6 +24,8 @@ from peers import Peers
 POLL = 0.2
 # between two decisions, while a peer is looked for
 STEP = 0.05
+# a session that is taken over has so long to answer
+GRACE = 2.0
 # how often the interface is looked at, while a peer is looked for and otherwise
 LOOK, LOOK_SETTLED = 0.5, 5.0
 # state.json is written at least so often; time until a failed start is tried again
@@ -189,8 +191,10 @@ class Agent:
         for peer in addresses.values():
             peer.route = None
             shown = found.get(peer.key)
-            if shown and shown["endpoint"] and peer.worked is None and self.table.via_of(shown["endpoint"]) is None:
-                peer.worked = shown["endpoint"]
+            if shown and shown["handshake"] and peer.worked is None:
+                # a session of the agent before this one: the first hello shows whether it goes on
+                peer.next_attempt = now + GRACE
+                peer.worked = shown["endpoint"] if self.table.via_of(shown["endpoint"]) is None else None
         self.want_look = True
         self.readdress = True
 
