@@ -1,5 +1,5 @@
-"""Unit tests of what the agents of the encrypted network decide (src/scripts/mesh). tests/node_programs.rs runs them with
-every interpreter that it finds."""
+"""Unit tests of what the agents of the encrypted network decide (src/scripts/mesh). tests/node_programs.rs runs them
+with every interpreter that it finds."""
 import ipaddress
 import json
 import os
@@ -118,8 +118,8 @@ class Messages(unittest.TestCase):
                      b'{"hello": -1}', b'{"hello": 1}' + b" " * 9000, b"[" * 5000, b'{"hello": NaN}', b"null"):
             self.assertIsNone(messages.read(data), data[:40])
         forged = {
-            "reply": 1, "via": 5, "local": ["10.0.0.1", "127.0.0.1", "evil", 5, "1.2.3.4; rm"], "seek": [1, "node2", []],
-            "punch": 1, "public_key": "x", "seen": {
+            "reply": 1, "via": 5, "local": ["10.0.0.1", "127.0.0.1", "evil", 5, "1.2.3.4; rm"],
+            "seek": [1, "node2", []], "punch": 1, "public_key": "x", "seen": {
                 "node2": ["127.0.0.1:5", 1420, 1, None], "node3": ["1.2.3.4:5", 99999, 1, None],
                 "node4": ["1.2.3.4:5", 1420, 1, 22], "node5": ["1.2.3.4:5", 1420, 1, 20005], "node6": "x",
             },
@@ -130,7 +130,8 @@ class Messages(unittest.TestCase):
 
     def test_fit_into_the_smallest_packet_that_carries_ipv6(self):
         long = ["node%d-with-a-long-name.example" % index for index in range(40)]
-        self.assertLess(len(messages.hello(2 ** 40, ["2001:db8:1234:5678:9abc:def0:1234:5678"] * 20, long, long[0])), 1180)
+        local = ["2001:db8:1234:5678:9abc:def0:1234:5678"] * 20
+        self.assertLess(len(messages.hello(2 ** 40, local, long, long[0])), 1180)
         seen = {name: ["[2001:db8::1234:5678]:51821", 1420, 123.45, 20005] for name in long[:messages.SOUGHT]}
         self.assertLess(len(messages.reply(2 ** 40, long[0], seen)), 1180)
 
@@ -363,7 +364,8 @@ class Trust(unittest.TestCase):
         mesh.reach(2, "203.0.113.2:51821")
         mesh.reach(3, "203.0.113.3:51821")
         mesh.run(2)
-        reply, _ = mesh.table.received(mesh.peer(2), {"hello": 5, "seek": ["node3", "node4", "node2", "node1"]}, mesh.now)
+        asks = {"hello": 5, "seek": ["node3", "node4", "node2", "node1"]}
+        reply, _ = mesh.table.received(mesh.peer(2), asks, mesh.now)
         self.assertEqual(list(messages.read(reply)["seen"]), ["node3"])
 
 

@@ -1,11 +1,7 @@
-"""Tests of the encrypted network with real WireGuard, in network namespaces behind routers. They run at once, because they
-mostly wait. HVDCTL_TEST_FULL adds those that take longer."""
+"""Tests of the encrypted network with real WireGuard, in network namespaces behind routers. They run at once, because
+they mostly wait. HVDCTL_TEST_FULL adds those that take longer."""
 import concurrent.futures
-import json
 import os
-import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -308,7 +304,7 @@ class Cases(unittest.TestCase):
         relaying = next(node for node in (third, fourth) if node.name == first.peer(second)["via"])
         other = fourth if relaying is third else third
         relaying.stop()
-        wait_for(lambda: first.peer(second)["via"] == second.peer(first)["via"] == other.name, lambda: networks.states())
+        wait_for(lambda: first.peer(second)["via"] == second.peer(first)["via"] == other.name, networks.states)
         self.sends(first, second)
 
     @full

@@ -35,14 +35,10 @@ def split(endpoint):
         host = host[1:-1]
     elif ":" in host:
         return None
-    # `isdigit` is true of digits that `int` does not read
-    if not colon or not host or not (port.isascii() if hasattr(port, "isascii") else True) or not port.isdigit():
+    # other scripts have digits of their own, which `isdigit` and `int` accept
+    if not colon or not host or not 0 < len(port) < 6 or port.strip("0123456789"):
         return None
-    try:
-        number = int(port)
-    except ValueError:
-        return None
-    return (host, number) if 0 < number < 65536 else None
+    return (host, int(port)) if 0 < int(port) < 65536 else None
 
 
 def valid(endpoint):

@@ -248,7 +248,8 @@ class Peers:
             peer.path.answered(size, now)
             return
         # those before it are late or lost
-        peer.unanswered = {number: one for number, one in peer.unanswered.items() if one[1] or number > message["reply"]}
+        peer.unanswered = {
+            number: one for number, one in peer.unanswered.items() if one[1] or number > message["reply"]}
         peer.answered = max(peer.answered or at, at)
         took = (now - at) * 1000
         if peer.round_trip is None or took < peer.round_trip:
