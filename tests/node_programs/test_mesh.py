@@ -263,6 +263,37 @@ class Search(unittest.TestCase):
         mesh.run(8)
         self.assertEqual(mesh.peer(2).state, "unreachable")
 
+    def test_a_peer_that_is_lost_is_tried_first_where_others_see_it(self):
+        mesh = Mesh(node(2, ["203.0.113.2:51821"]), node(3, ["203.0.113.3:51821"]))
+        mesh.reach(2, "203.0.113.2:51821")
+        mesh.reach(3, "203.0.113.3:51821")
+        mesh.seen["node3", "node2"] = ["203.0.113.2:51821", 1420, 1, 20002]
+        mesh.run(10)
+        del mesh.log[:]
+        mesh.reach(2)
+        mesh.seen["node3", "node2"] = ["198.51.100.2:4000", 1420, 1, 20002]
+        mesh.run(2.5)
+        self.assertEqual(mesh.tried(2), [], "it may only be slow")
+        mesh.run(4)
+        self.assertEqual(mesh.tried(2)[0], "198.51.100.2:4000")
+
+    def test_a_node_that_has_moved_says_so_at_once_and_soon_looks_for_those_who_do_not_answer(self):
+        mesh = Mesh(node(2, ["203.0.113.2:51821"]), node(3, ["203.0.113.3:51821"]))
+        mesh.reach(2, "203.0.113.2:51821")
+        mesh.reach(3, "203.0.113.3:51821")
+        mesh.run(4.5)
+        del mesh.log[:]
+        mesh.reach(3)
+        mesh.table.moved(["198.51.100.1/24"], mesh.now)
+        mesh.step()
+        # WireGuard forgets its old address with the endpoint
+        for name in ("node2", "node3"):
+            done = [one[1] for one in mesh.log if one[2] == name]
+            self.assertEqual(done, ["move", "hello"])
+        mesh.run(2.5)
+        self.assertEqual((mesh.peer(2).state, mesh.peer(3).state), ("direct", "unreachable"))
+        self.assertEqual([one[1] for one in mesh.log if one[1:3] == ("try", "node2")], [])
+
     def test_a_peer_that_has_moved_is_followed(self):
         mesh = Mesh(node(2, ["203.0.113.2:51821"]))
         mesh.reach(2, "203.0.113.2:51821", "203.0.113.7:51821")
@@ -333,7 +364,7 @@ class Relays(unittest.TestCase):
         del mesh.log[:]
         for _ in range(3):
             mesh.table.received(mesh.peer(2), {"hello": 1, "punch": True}, mesh.now)
-        mesh.run(9)
+            mesh.run(3)
         self.assertEqual(set(mesh.tried(2)), {"192.0.2.2:51821", "198.51.100.2:4000", "10.219.0.4:20002"})
         mesh.run(9)
         self.assertEqual(mesh.tried(2).count("10.219.0.4:20002"), 2, "once for each candidate")
