@@ -107,7 +107,8 @@ class Endpoints(unittest.TestCase):
         for text in ("", "host", "host:", ":5", "1.2.3.4:0", "1.2.3.4:65536", "1:2:3:5", "1.2.3.4:\u0661", None, 5, [],
                      "a:" + "1" * 400):
             self.assertIsNone(endpoints.split(text), text)
-        for text in ("127.0.0.1:5", "0.0.0.0:5", "224.0.0.1:5", "name:5", "[fe80::1]:5", "169.254.1.1:5"):
+        for text in ("127.0.0.1:5", "0.0.0.0:5", "224.0.0.1:5", "name:5", "[fe80::1]:5", "169.254.1.1:5",
+                     "[2001:db8::1%5]:5", "[::ffff:10.0.0.1]:5", "255.255.255.255:5"):
             self.assertIsNone(endpoints.valid(text), text)
         self.assertEqual(endpoints.split("[2001:db8::1]:51821"), ("2001:db8::1", 51821))
 
@@ -235,7 +236,9 @@ class Search(unittest.TestCase):
         mesh = Mesh(node(2, ["203.0.113.2:51821"]))
         mesh.run(60)
         before = len(mesh.tried(2))
+        self.assertFalse(mesh.table.is_settled(mesh.now - 1))
         mesh.run(60)
+        self.assertTrue(mesh.table.is_settled(mesh.now), "the interface is looked at less often as well")
         self.assertLess(len(mesh.tried(2)) - before, 15)
 
     def test_a_dead_peer_is_noticed_and_tried_from_where_it_was(self):
@@ -330,6 +333,15 @@ class Relays(unittest.TestCase):
         mesh.reach(2, "10.219.0.3:20002")
         mesh.run(9)
         self.assertEqual((mesh.peer(2).state, mesh.peer(2).via), ("relayed", "node3"))
+
+    def test_a_node_that_no_longer_reaches_the_peer_does_not_relay(self):
+        mesh = self.relayed()
+        mesh.reach(2, "10.219.0.3:20002")
+        del mesh.seen["node4", "node2"]
+        del mesh.log[:]
+        mesh.run(7)
+        self.assertEqual((mesh.peer(2).state, mesh.peer(2).via), ("relayed", "node3"))
+        self.assertEqual(mesh.tried(2)[0], "10.219.0.3:20002")
 
     def test_a_relaying_node_that_is_removed_leaves_no_way(self):
         mesh = self.relayed()

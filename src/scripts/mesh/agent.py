@@ -265,7 +265,8 @@ class Agent:
         line = self.relay.stdout.readline()
         if not line:
             self.close()
-            self.next_setup, self.problem = 0, {"kind": "wireguard", "text": "the relay has ended"}
+            self.fail("wireguard", "the relay has ended")
+            self.next_setup = time.monotonic() + RETRY
             return
         ports = json.loads(line.decode())
         self.table.relay_ports = {
@@ -275,7 +276,7 @@ class Agent:
 
     def look(self, now):
         self.want_look = False
-        self.next_look = now + (LOOK_SETTLED if self.table.is_settled() else LOOK)
+        self.next_look = now + (LOOK_SETTLED if self.table.is_settled(now) else LOOK)
         try:
             self.table.looked(self.device.look(), now)
         except OSError as error:
@@ -367,18 +368,18 @@ class Agent:
                     self.look(now)
                     self.next_act = now
                 if now >= self.next_act:
-                    self.next_act = now + self.step()
+                    self.next_act = now + self.step(now)
                     self.act(now)
             if now >= self.next_write or self.table.changed:
                 self.write(now)
             self.wait(now)
 
-    def step(self):
-        return POLL if self.table.is_settled() and not self.measurements else STEP
+    def step(self, now):
+        return POLL if self.table.is_settled(now) and not self.measurements else STEP
 
     def wait(self, now):
         waited = [self.events] + ([self.control, self.relay.stdout] if self.control is not None else [])
-        ready = select.select(waited, [], [], self.step())[0]
+        ready = select.select(waited, [], [], self.step(now))[0]
         now = time.monotonic()
         if self.events in ready:
             self.readdress = True

@@ -204,13 +204,13 @@ class Peers:
     def hello(self, peer, now, size=0, punch=False):
         """The next hello to a peer."""
         self.number += 1
-        peer.unanswered[self.number] = (now, size)
-        if len(peer.unanswered) > 20:
-            del peer.unanswered[min(peer.unanswered)]
-        local = [text.split("/")[0] for text in self.own or ()]
         sought = ()
         if peer.state == "direct" and not size:
             sought = [name for name in self.sought(now) if name != peer.name]
+        peer.unanswered[self.number] = (now, size, sought)
+        if len(peer.unanswered) > 20:
+            del peer.unanswered[min(peer.unanswered)]
+        local = [text.split("/")[0] for text in self.own or ()]
         return messages.hello(self.number, local, sought, peer.via, punch, size)
 
     def received(self, peer, message, now):
@@ -243,7 +243,7 @@ class Peers:
         sent = peer.unanswered.pop(message["reply"], None)
         if sent is None:
             return
-        at, size = sent
+        at, size, sought = sent
         if size:
             peer.path.answered(size, now)
             return
@@ -257,6 +257,10 @@ class Peers:
             peer.round_trip = took
         else:
             peer.round_trip = 0.8 * peer.round_trip + 0.2 * took
+        for name in sought:
+            if name in self.peers and name not in message.get("seen", {}):
+                # it does not reach that peer any more
+                self.peers[name].seen.pop(peer.name, None)
         for name, said in message.get("seen", {}).items():
             other = self.peers.get(name)
             if other is None or name == peer.name or peer.state != "direct":
@@ -418,6 +422,7 @@ class Peers:
                 actions.append(("route", peer, peer.route))
         return actions
 
-    def is_settled(self):
-        return all(peer.state == "direct" or (peer.state == "relayed" and not peer.trial)
-                   for peer in self.peers.values())
+    def is_settled(self, now):
+        """True if no peer is looked for, except for those that have been away for long."""
+        return not any(peer.trial or (not peer.is_connected() and now - peer.lost < PATIENT)
+                       for peer in self.peers.values())
