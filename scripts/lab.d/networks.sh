@@ -198,7 +198,8 @@ down() {
       { forget "$node" && in_node "$node" ip link del wan0; } 2>/dev/null || true
     done
   fi
-  ip netns list | while read -r name _; do
+  # another lab may be removing its own
+  ip netns list 2>/dev/null | while read -r name _; do
     case $name in "$prefix-net" | "$prefix"-r[0-9]*) ip netns del "$name" ;; esac
   done
   rm -f "$LAB_RUN/networks.$prefix"

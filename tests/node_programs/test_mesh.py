@@ -1,5 +1,5 @@
-"""Unit tests of what the agents of the encrypted network decide (src/scripts/mesh). tests/node_programs.rs runs them with
-every interpreter that it finds."""
+"""Unit tests of what the agents of the encrypted network decide (src/scripts/mesh). tests/node_programs.rs runs them
+with every interpreter that it finds."""
 import ipaddress
 import json
 import os
@@ -107,7 +107,8 @@ class Endpoints(unittest.TestCase):
         for text in ("", "host", "host:", ":5", "1.2.3.4:0", "1.2.3.4:65536", "1:2:3:5", "1.2.3.4:\u0661", None, 5, [],
                      "a:" + "1" * 400):
             self.assertIsNone(endpoints.split(text), text)
-        for text in ("127.0.0.1:5", "0.0.0.0:5", "224.0.0.1:5", "name:5", "[fe80::1]:5", "169.254.1.1:5"):
+        for text in ("127.0.0.1:5", "0.0.0.0:5", "224.0.0.1:5", "name:5", "[fe80::1]:5", "169.254.1.1:5",
+                     "[2001:db8::1%5]:5", "[::ffff:10.0.0.1]:5", "255.255.255.255:5"):
             self.assertIsNone(endpoints.valid(text), text)
         self.assertEqual(endpoints.split("[2001:db8::1]:51821"), ("2001:db8::1", 51821))
 
@@ -118,8 +119,8 @@ class Messages(unittest.TestCase):
                      b'{"hello": -1}', b'{"hello": 1}' + b" " * 9000, b"[" * 5000, b'{"hello": NaN}', b"null"):
             self.assertIsNone(messages.read(data), data[:40])
         forged = {
-            "reply": 1, "via": 5, "local": ["10.0.0.1", "127.0.0.1", "evil", 5, "1.2.3.4; rm"], "seek": [1, "node2", []],
-            "punch": 1, "public_key": "x", "seen": {
+            "reply": 1, "via": 5, "local": ["10.0.0.1", "127.0.0.1", "evil", 5, "1.2.3.4; rm"],
+            "seek": [1, "node2", []], "punch": 1, "public_key": "x", "seen": {
                 "node2": ["127.0.0.1:5", 1420, 1, None], "node3": ["1.2.3.4:5", 99999, 1, None],
                 "node4": ["1.2.3.4:5", 1420, 1, 22], "node5": ["1.2.3.4:5", 1420, 1, 20005], "node6": "x",
             },
@@ -130,7 +131,8 @@ class Messages(unittest.TestCase):
 
     def test_fit_into_the_smallest_packet_that_carries_ipv6(self):
         long = ["node%d-with-a-long-name.example" % index for index in range(40)]
-        self.assertLess(len(messages.hello(2 ** 40, ["2001:db8:1234:5678:9abc:def0:1234:5678"] * 20, long, long[0])), 1180)
+        local = ["2001:db8:1234:5678:9abc:def0:1234:5678"] * 20
+        self.assertLess(len(messages.hello(2 ** 40, local, long, long[0])), 1180)
         seen = {name: ["[2001:db8::1234:5678]:51821", 1420, 123.45, 20005] for name in long[:messages.SOUGHT]}
         self.assertLess(len(messages.reply(2 ** 40, long[0], seen)), 1180)
 
@@ -234,7 +236,9 @@ class Search(unittest.TestCase):
         mesh = Mesh(node(2, ["203.0.113.2:51821"]))
         mesh.run(60)
         before = len(mesh.tried(2))
+        self.assertFalse(mesh.table.is_settled(mesh.now - 1))
         mesh.run(60)
+        self.assertTrue(mesh.table.is_settled(mesh.now), "the interface is looked at less often as well")
         self.assertLess(len(mesh.tried(2)) - before, 15)
 
     def test_a_dead_peer_is_noticed_and_tried_from_where_it_was(self):
@@ -261,6 +265,37 @@ class Search(unittest.TestCase):
         self.assertEqual((mesh.peer(2).state, len(mesh.tried(2))), ("direct", 1))
         mesh.run(8)
         self.assertEqual(mesh.peer(2).state, "unreachable")
+
+    def test_a_peer_that_is_lost_is_tried_first_where_others_see_it(self):
+        mesh = Mesh(node(2, ["203.0.113.2:51821"]), node(3, ["203.0.113.3:51821"]))
+        mesh.reach(2, "203.0.113.2:51821")
+        mesh.reach(3, "203.0.113.3:51821")
+        mesh.seen["node3", "node2"] = ["203.0.113.2:51821", 1420, 1, 20002]
+        mesh.run(10)
+        del mesh.log[:]
+        mesh.reach(2)
+        mesh.seen["node3", "node2"] = ["198.51.100.2:4000", 1420, 1, 20002]
+        mesh.run(2.5)
+        self.assertEqual(mesh.tried(2), [], "it may only be slow")
+        mesh.run(4)
+        self.assertEqual(mesh.tried(2)[0], "198.51.100.2:4000")
+
+    def test_a_node_that_has_moved_says_so_at_once_and_soon_looks_for_those_who_do_not_answer(self):
+        mesh = Mesh(node(2, ["203.0.113.2:51821"]), node(3, ["203.0.113.3:51821"]))
+        mesh.reach(2, "203.0.113.2:51821")
+        mesh.reach(3, "203.0.113.3:51821")
+        mesh.run(4.5)
+        del mesh.log[:]
+        mesh.reach(3)
+        mesh.table.moved(["198.51.100.1/24"], mesh.now)
+        mesh.step()
+        # WireGuard forgets its old address with the endpoint
+        for name in ("node2", "node3"):
+            done = [one[1] for one in mesh.log if one[2] == name]
+            self.assertEqual(done, ["move", "hello"])
+        mesh.run(2.5)
+        self.assertEqual((mesh.peer(2).state, mesh.peer(3).state), ("direct", "unreachable"))
+        self.assertEqual([one[1] for one in mesh.log if one[1:3] == ("try", "node2")], [])
 
     def test_a_peer_that_has_moved_is_followed(self):
         mesh = Mesh(node(2, ["203.0.113.2:51821"]))
@@ -299,6 +334,15 @@ class Relays(unittest.TestCase):
         mesh.run(9)
         self.assertEqual((mesh.peer(2).state, mesh.peer(2).via), ("relayed", "node3"))
 
+    def test_a_node_that_no_longer_reaches_the_peer_does_not_relay(self):
+        mesh = self.relayed()
+        mesh.reach(2, "10.219.0.3:20002")
+        del mesh.seen["node4", "node2"]
+        del mesh.log[:]
+        mesh.run(7)
+        self.assertEqual((mesh.peer(2).state, mesh.peer(2).via), ("relayed", "node3"))
+        self.assertEqual(mesh.tried(2)[0], "10.219.0.3:20002")
+
     def test_a_relaying_node_that_is_removed_leaves_no_way(self):
         mesh = self.relayed()
         mesh.table.apply(network(node(2, ["192.0.2.2:51821"]), node(3, ["203.0.113.3:51821"])), mesh.now)
@@ -332,7 +376,7 @@ class Relays(unittest.TestCase):
         del mesh.log[:]
         for _ in range(3):
             mesh.table.received(mesh.peer(2), {"hello": 1, "punch": True}, mesh.now)
-        mesh.run(9)
+            mesh.run(3)
         self.assertEqual(set(mesh.tried(2)), {"192.0.2.2:51821", "198.51.100.2:4000", "10.219.0.4:20002"})
         mesh.run(9)
         self.assertEqual(mesh.tried(2).count("10.219.0.4:20002"), 2, "once for each candidate")
@@ -363,7 +407,8 @@ class Trust(unittest.TestCase):
         mesh.reach(2, "203.0.113.2:51821")
         mesh.reach(3, "203.0.113.3:51821")
         mesh.run(2)
-        reply, _ = mesh.table.received(mesh.peer(2), {"hello": 5, "seek": ["node3", "node4", "node2", "node1"]}, mesh.now)
+        asks = {"hello": 5, "seek": ["node3", "node4", "node2", "node1"]}
+        reply, _ = mesh.table.received(mesh.peer(2), asks, mesh.now)
         self.assertEqual(list(messages.read(reply)["seen"]), ["node3"])
 
 

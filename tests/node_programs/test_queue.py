@@ -665,6 +665,9 @@ class Ending(unittest.TestCase):
     def test_one_program_writes_results_and_one_makes_faults(self):
         found = {'"result.json"': set(), '"kind":': set(), "kind=": set()}
         for directory, _, names in os.walk(SCRIPTS):
+            if os.path.basename(directory) == "mesh":
+                # the encrypted network is no part of a job
+                continue
             for name in (name for name in names if name.endswith(".py")):
                 with open(os.path.join(directory, name)) as file:
                     text = file.read()

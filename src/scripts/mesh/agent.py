@@ -24,6 +24,8 @@ from peers import Peers
 POLL = 0.2
 # between two decisions, while a peer is looked for
 STEP = 0.05
+# a session that is taken over has so long to answer
+GRACE = 2.0
 # how often the interface is looked at, while a peer is looked for and otherwise
 LOOK, LOOK_SETTLED = 0.5, 5.0
 # state.json is written at least so often; time until a failed start is tried again
@@ -189,8 +191,10 @@ class Agent:
         for peer in addresses.values():
             peer.route = None
             shown = found.get(peer.key)
-            if shown and shown["endpoint"] and peer.worked is None and self.table.via_of(shown["endpoint"]) is None:
-                peer.worked = shown["endpoint"]
+            if shown and shown["handshake"] and peer.worked is None:
+                # a session of the agent before this one: the first hello shows whether it goes on
+                peer.next_attempt = now + GRACE
+                peer.worked = shown["endpoint"] if self.table.via_of(shown["endpoint"]) is None else None
         self.want_look = True
         self.readdress = True
 
@@ -261,7 +265,8 @@ class Agent:
         line = self.relay.stdout.readline()
         if not line:
             self.close()
-            self.next_setup, self.problem = 0, {"kind": "wireguard", "text": "the relay has ended"}
+            self.fail("wireguard", "the relay has ended")
+            self.next_setup = time.monotonic() + RETRY
             return
         ports = json.loads(line.decode())
         self.table.relay_ports = {
@@ -271,7 +276,7 @@ class Agent:
 
     def look(self, now):
         self.want_look = False
-        self.next_look = now + (LOOK_SETTLED if self.table.is_settled() else LOOK)
+        self.next_look = now + (LOOK_SETTLED if self.table.is_settled(now) else LOOK)
         try:
             self.table.looked(self.device.look(), now)
         except OSError as error:
@@ -363,18 +368,18 @@ class Agent:
                     self.look(now)
                     self.next_act = now
                 if now >= self.next_act:
-                    self.next_act = now + self.step()
+                    self.next_act = now + self.step(now)
                     self.act(now)
             if now >= self.next_write or self.table.changed:
                 self.write(now)
             self.wait(now)
 
-    def step(self):
-        return POLL if self.table.is_settled() and not self.measurements else STEP
+    def step(self, now):
+        return POLL if self.table.is_settled(now) and not self.measurements else STEP
 
     def wait(self, now):
         waited = [self.events] + ([self.control, self.relay.stdout] if self.control is not None else [])
-        ready = select.select(waited, [], [], self.step())[0]
+        ready = select.select(waited, [], [], self.step(now))[0]
         now = time.monotonic()
         if self.events in ready:
             self.readdress = True

@@ -9,7 +9,8 @@ PRIVATE = [
 
 def address_of(text):
     """The address, or None if it is no text of one that another machine can be reached at."""
-    if not isinstance(text, str) or len(text) > 45:
+    # a scope belongs to one node
+    if not isinstance(text, str) or len(text) > 45 or "%" in text:
         return None
     try:
         address = ipaddress.ip_address(text)
@@ -17,7 +18,7 @@ def address_of(text):
         return None
     unusable = (
         address.is_loopback or address.is_multicast or address.is_unspecified or address.is_link_local
-        or text == "255.255.255.255"
+        or text == "255.255.255.255" or (address.version == 6 and address.ipv4_mapped is not None)
     )
     return None if unusable else address
 
@@ -35,14 +36,10 @@ def split(endpoint):
         host = host[1:-1]
     elif ":" in host:
         return None
-    # `isdigit` is true of digits that `int` does not read
-    if not colon or not host or not (port.isascii() if hasattr(port, "isascii") else True) or not port.isdigit():
+    # other scripts have digits of their own, which `isdigit` and `int` accept
+    if not colon or not host or not 0 < len(port) < 6 or port.strip("0123456789"):
         return None
-    try:
-        number = int(port)
-    except ValueError:
-        return None
-    return (host, number) if 0 < number < 65536 else None
+    return (host, int(port)) if 0 < int(port) < 65536 else None
 
 
 def valid(endpoint):

@@ -42,7 +42,7 @@ class Peer:
         self.trial, self.next_trial, self.punched = None, now, None
         limit, fixed = limit
         self.path = mtu.PathMtu(limit, now, fixed)
-        self.route = None
+        self.route, self.refresh = None, False
 
     def describe(self, node):
         changed = (self.configured, self.local) != (node.get("endpoints") or [], node.get("local") or [])
@@ -52,13 +52,17 @@ class Peer:
     def is_connected(self):
         return self.state != "unreachable"
 
+    def is_quiet(self, now):
+        """True if a hello has not been answered."""
+        return self.answered is None or now - self.answered > SETTLED + UNSETTLED
+
 
 class Peers:
     """All peers of a node. `own` are its addresses with their prefixes, `resolved` the addresses of host names."""
 
     def __init__(self):
         self.peers, self.addresses = {}, {}
-        self.own = []
+        self.own = None
         self.resolved = {}
         self.relay_ports = {}
         self.number = 0
@@ -101,12 +105,16 @@ class Peers:
 
     def moved(self, own, now):
         """This node has other addresses: each way may be another one now."""
-        self.own = own
-        for peer in self.peers.values():
+        before, self.own = self.own, own
+        for peer in self.peers.values() if before is not None else ():
             peer.next_hello = now
             peer.tried = {}
             if not peer.is_connected():
                 peer.queue, peer.next_attempt = [], now
+            elif peer.answered is not None:
+                # one that does not answer now will not do so later
+                peer.answered = min(peer.answered, now - LOST + 2 * ATTEMPT)
+                peer.refresh = True
 
     def by_address(self, address):
         return self.addresses.get(address)
@@ -166,7 +174,7 @@ class Peers:
         if state == "unreachable":
             # one that was relayed is relayed again at once
             peer.lost = now - LOST if before == "relayed" else now
-            peer.queue, peer.tried, peer.trial = [], {}, None
+            peer.queue, peer.tried, peer.trial = self.news(peer), {}, None
             peer.round_trip, peer.next_attempt, peer.relayed_at = None, now, None
             peer.unanswered = {}
             return
@@ -184,9 +192,9 @@ class Peers:
 
     # --- messages
 
-    def sought(self):
-        """The names of the peers that have no direct way, as many as fit, in turn."""
-        names = sorted(peer.name for peer in self.peers.values() if peer.state != "direct")
+    def sought(self, now):
+        """The names of the peers that have no direct way, or may have lost it, as many as fit, in turn."""
+        names = sorted(peer.name for peer in self.peers.values() if peer.state != "direct" or peer.is_quiet(now))
         if len(names) > messages.SOUGHT:
             self.turn += messages.SOUGHT
             start = self.turn % len(names)
@@ -196,11 +204,13 @@ class Peers:
     def hello(self, peer, now, size=0, punch=False):
         """The next hello to a peer."""
         self.number += 1
-        peer.unanswered[self.number] = (now, size)
+        sought = ()
+        if peer.state == "direct" and not size:
+            sought = [name for name in self.sought(now) if name != peer.name]
+        peer.unanswered[self.number] = (now, size, sought)
         if len(peer.unanswered) > 20:
             del peer.unanswered[min(peer.unanswered)]
-        local = [text.split("/")[0] for text in self.own]
-        sought = [name for name in self.sought() if name != peer.name] if peer.state == "direct" and not size else ()
+        local = [text.split("/")[0] for text in self.own or ()]
         return messages.hello(self.number, local, sought, peer.via, punch, size)
 
     def received(self, peer, message, now):
@@ -233,12 +243,13 @@ class Peers:
         sent = peer.unanswered.pop(message["reply"], None)
         if sent is None:
             return
-        at, size = sent
+        at, size, sought = sent
         if size:
             peer.path.answered(size, now)
             return
         # those before it are late or lost
-        peer.unanswered = {number: one for number, one in peer.unanswered.items() if one[1] or number > message["reply"]}
+        peer.unanswered = {
+            number: one for number, one in peer.unanswered.items() if one[1] or number > message["reply"]}
         peer.answered = max(peer.answered or at, at)
         took = (now - at) * 1000
         if peer.round_trip is None or took < peer.round_trip:
@@ -246,14 +257,27 @@ class Peers:
             peer.round_trip = took
         else:
             peer.round_trip = 0.8 * peer.round_trip + 0.2 * took
+        for name in sought:
+            if name in self.peers and name not in message.get("seen", {}):
+                # it does not reach that peer any more
+                self.peers[name].seen.pop(peer.name, None)
         for name, said in message.get("seen", {}).items():
             other = self.peers.get(name)
-            if other is None or name == peer.name or other.state == "direct" or peer.state != "direct":
+            if other is None or name == peer.name or peer.state != "direct":
+                continue
+            if other.state == "direct" and not other.is_quiet(now):
                 continue
             new = peer.name not in other.seen or other.seen[peer.name][1][0] != said[0]
             other.seen[peer.name] = (now, said)
             if new and not other.is_connected() and said[0] not in other.tried and self.is_candidate(other, said[0]):
                 other.queue = [said[0]] + [one for one in other.queue if one != said[0]]
+
+    def news(self, peer):
+        """Where others have seen a peer since it was last reached."""
+        found = sorted(peer.seen.values(), key=lambda one: -one[0])
+        found = [said[0] for at, said in found if at > (peer.answered or 0) and said[0] != peer.worked]
+        allowed = self.candidates(peer)
+        return [endpoint for endpoint in dict.fromkeys(found) if endpoint in allowed]
 
     def is_candidate(self, peer, endpoint):
         return endpoint in self.candidates(peer)
@@ -272,7 +296,7 @@ class Peers:
         local = [text for text in (peer.told_local or []) + peer.local if endpoints.address_of(text)]
         port = self.network["port"]
         return endpoints.candidates(
-            peer.worked, configured, [said[0] for _, said in news], local, self.own, port, self.inside)
+            peer.worked, configured, [said[0] for _, said in news], local, self.own or (), port, self.inside)
 
     def names(self):
         """Host names of the endpoints of peers that are not reached."""
@@ -370,17 +394,20 @@ class Peers:
     def due(self, now):
         """Returns what has to be done now: tuples of an action, a peer and a value."""
         actions = []
-        seeking = bool(self.sought())
+        seeking = any(peer.state != "direct" or peer.is_quiet(now) for peer in self.peers.values())
         for peer in self.peers.values():
             self.settle(peer, now)
+            if peer.refresh and peer.is_connected():
+                # WireGuard remembers this node's old address with the endpoint
+                actions.append(("move", peer, peer.endpoint))
+            peer.refresh = False
             if not peer.is_connected():
                 actions += self.search(peer, now)
             elif peer.state == "relayed" or peer.trial:
                 actions += self.try_direct(peer, now)
                 self.relayed_ceiling(peer, now)
             if now >= peer.next_hello:
-                quiet = peer.answered is None or now - peer.answered > SETTLED + UNSETTLED
-                often = quiet or not peer.is_connected() or (seeking and peer.state == "direct")
+                often = peer.is_quiet(now) or not peer.is_connected() or (seeking and peer.state == "direct")
                 peer.next_hello = now + (UNSETTLED if often else SETTLED)
                 actions.append(("hello", peer))
             if peer.is_connected() and not peer.trial:
@@ -395,6 +422,7 @@ class Peers:
                 actions.append(("route", peer, peer.route))
         return actions
 
-    def is_settled(self):
-        return all(peer.state == "direct" or (peer.state == "relayed" and not peer.trial)
-                   for peer in self.peers.values())
+    def is_settled(self, now):
+        """True if no peer is looked for, except for those that have been away for long."""
+        return not any(peer.trial or (not peer.is_connected() and now - peer.lost < PATIENT)
+                       for peer in self.peers.values())

@@ -1,4 +1,4 @@
-"""The interface of the encrypted network: made, configured and looked at by the programs `ip`, `wg` and `wireguard-go`."""
+"""The interface of the encrypted network: made and changed by the programs `ip`, `wg` and `wireguard-go`."""
 import os
 import socket
 import subprocess
