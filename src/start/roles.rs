@@ -31,7 +31,7 @@ impl JobRole {
     }
 
     /// Returns the number of GPUs (or of slots, where there are none) of each rank.
-    pub(super) fn gpus(&self) -> u32 {
+    pub fn gpus(&self) -> u32 {
         self.project.gpus.unwrap_or(1)
     }
 

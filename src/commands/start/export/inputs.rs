@@ -3,16 +3,19 @@
 use crate::cli::{self, ExportPods};
 use crate::error::Error;
 use crate::event::{Events, Message};
-use crate::export::ExportedVariable;
 use crate::export::dockerfile::{ImageRecipe, dockerfile};
 use crate::export::patch::{PodPatch, read_patches};
 use crate::export::project::{LARGEST, check_names, refused};
 use crate::export::variables::variables;
+use crate::export::{ExportFormat, Variables};
 use crate::files;
 use crate::inventory::{Inventory, Node};
 use crate::job::supervision::WatchOptions;
 use crate::launch::env_file::{self, EnvFiles};
+use crate::launch::job_size::JobSize;
+use crate::model::launcher::LauncherName;
 use crate::start::request::{JobOptions, ResourceRequest};
+use crate::start::roles::{JobRole, RoleOptions, choose};
 use crate::sync::project::{self, ProjectCommand, ProjectFile};
 use crate::sync::setup_files;
 use crate::sync::text_files::{self, TextFile};
@@ -26,22 +29,53 @@ const MOST_OF_DOCKERFILE: u64 = 1 << 20;
 /// The most bytes of a patch.
 const MOST_OF_PATCH: u64 = 1 << 20;
 
-/// Returns how the job is run, and its command.
+/// Returns how the job is run, and its command; of a project with roles that of the first one.
 pub(super) fn job_options(
     job: &cli::ExportedJob,
+    format: ExportFormat,
     root: &Path,
     inventory: &Inventory,
     resources: ResourceRequest,
 ) -> Result<(JobOptions, Vec<ProgramArgument>), Error> {
     let cluster = &inventory.cluster;
     let file = ProjectFile::read(root)?;
-    file.refuse_roles("export", "export a project without [[role]] for each program")?;
-    let ProjectCommand { argv, launcher, .. } = project::command(root, file, job.command.clone())?;
-    let launcher = job.launching.launcher(launcher, cluster)?;
+    match format {
+        ExportFormat::JobSet => {}
+        ExportFormat::MpiJob => {
+            file.refuse_roles("export mpijob", "hvdctl export jobset, which has pods for each role")?
+        }
+        ExportFormat::Sbatch => {
+            file.refuse_roles("export sbatch", "start the job with hvdctl train, or use hvdctl export jobset")?;
+        }
+    }
+    let controller = job.launching.controller(cluster.controller);
+    let (argv, launcher, roles, ranks) = match file.roles.is_empty() {
+        true => {
+            let ranks = match &job.np {
+                Some(JobSize::Ranks(ranks)) => *ranks,
+                Some(JobSize::Roles(_)) => {
+                    return Err(Error::usage("-np names roles, but hvdctl.toml has none", "give one number of ranks"));
+                }
+                None => return Err(Error::usage("the number of ranks is missing", "give it: -np N")),
+            };
+            let ProjectCommand { argv, launcher, .. } = project::command(root, file, job.command.clone())?;
+            (argv, job.launching.launcher(launcher, cluster)?, Vec::new(), Some(ranks))
+        }
+        false => {
+            let of_project = file.launcher;
+            let asked = RoleOptions { size: job.np.as_ref(), only: job.role.as_deref(), command: job.command.clone() };
+            let chosen = choose(file.roles, asked)?;
+            let own: Vec<Option<LauncherName>> = chosen.iter().map(|(role, _)| role.launcher).collect();
+            let launchers = job.launching.launchers(&own, of_project, cluster)?;
+            let role = |((project, size), launcher)| JobRole { project, size, launcher, controller };
+            let roles: Vec<JobRole> = chosen.into_iter().zip(launchers).map(role).collect();
+            (roles[0].project.command.clone(), roles[0].launcher, roles, None)
+        }
+    };
     let options = JobOptions {
-        resources,
+        resources: ResourceRequest { ranks, ..resources },
         launcher,
-        controller: job.launching.controller(cluster.controller),
+        controller,
         bind: cluster.bind,
         submission: Vec::new(),
         restarts: job.restarts,
@@ -52,7 +86,7 @@ pub(super) fn job_options(
         log_progress: false,
         env: BTreeMap::new(),
         env_files: EnvFiles::new(),
-        roles: Vec::new(),
+        roles,
         watch: WatchOptions::default(),
     };
     Ok((options, argv))
@@ -103,11 +137,12 @@ pub(super) fn check_env_files(
     Ok(())
 }
 
-/// Returns the variables of the ranks. Of files only the names are kept.
+/// Returns the variables of all ranks, and those of each role. Of files only the names are kept.
 pub(super) fn job_variables(
     job: &cli::ExportedJob,
     nodes: &[Node],
-) -> Result<BTreeMap<String, ExportedVariable>, Error> {
+    roles: &[JobRole],
+) -> Result<(Variables, Vec<Variables>), Error> {
     let names = |file: &Path| Ok::<BTreeSet<String>, Error>(env_file::read(file)?.into_keys().collect());
     let mut files = BTreeMap::new();
     for file in nodes.iter().filter_map(|node| node.container.env_file.clone()) {
@@ -115,8 +150,12 @@ pub(super) fn job_variables(
             files.insert(file.clone(), names(&file)?);
         }
     }
-    let file = job.env_file.as_deref().map(names).transpose()?;
-    variables(nodes, &files, file.unwrap_or_default(), &job.env)
+    let file = job.env_file.as_deref().map(names).transpose()?.unwrap_or_default();
+    let of = |role: &BTreeMap<String, String>| variables(nodes, &files, role, &file, &job.env);
+    let of_roles = roles.iter().map(|role| of(&role.project.env)).collect::<Result<Vec<_>, _>>()?;
+    let mut all = of(&BTreeMap::new())?;
+    all.extend(of_roles.iter().flatten().map(|(name, value)| (name.clone(), value.clone())));
+    Ok((all, of_roles))
 }
 
 /// Returns the Dockerfile of the job's image, unless that is the cluster's.
