@@ -1,6 +1,7 @@
 //! The inputs of `export`: the project, its hvdctl.toml, and files with variables, of which only the names are kept.
 
 use crate::cli::{self, ExportPods};
+use crate::commands::start::train::roles::with_launchers;
 use crate::error::Error;
 use crate::event::{Events, Message};
 use crate::export::dockerfile::{ImageRecipe, dockerfile};
@@ -13,7 +14,6 @@ use crate::inventory::{Inventory, Node};
 use crate::job::supervision::WatchOptions;
 use crate::launch::env_file::{self, EnvFiles};
 use crate::launch::job_size::JobSize;
-use crate::model::launcher::LauncherName;
 use crate::start::request::{JobOptions, ResourceRequest};
 use crate::start::roles::{JobRole, RoleOptions, choose};
 use crate::sync::project::{self, ProjectCommand, ProjectFile};
@@ -48,34 +48,24 @@ pub(super) fn job_options(
             file.refuse_roles("export sbatch", "start the job with hvdctl train, or use hvdctl export jobset")?;
         }
     }
-    let controller = job.launching.controller(cluster.controller);
-    let (argv, launcher, roles, ranks) = match file.roles.is_empty() {
-        true => {
-            let ranks = match &job.np {
-                Some(JobSize::Ranks(ranks)) => *ranks,
-                Some(JobSize::Roles(_)) => {
-                    return Err(Error::usage("-np names roles, but hvdctl.toml has none", "give one number of ranks"));
-                }
-                None => return Err(Error::usage("the number of ranks is missing", "give it: -np N")),
-            };
-            let ProjectCommand { argv, launcher, .. } = project::command(root, file, job.command.clone())?;
-            (argv, job.launching.launcher(launcher, cluster)?, Vec::new(), Some(ranks))
+    let names_roles = job.role.is_some() || matches!(job.np, Some(JobSize::Roles(_)));
+    let (argv, launcher, roles) = if file.roles.is_empty() && !names_roles {
+        if job.np.is_none() {
+            return Err(Error::usage("the number of ranks is missing", "give it with -np N"));
         }
-        false => {
-            let of_project = file.launcher;
-            let asked = RoleOptions { size: job.np.as_ref(), only: job.role.as_deref(), command: job.command.clone() };
-            let chosen = choose(file.roles, asked)?;
-            let own: Vec<Option<LauncherName>> = chosen.iter().map(|(role, _)| role.launcher).collect();
-            let launchers = job.launching.launchers(&own, of_project, cluster)?;
-            let role = |((project, size), launcher)| JobRole { project, size, launcher, controller };
-            let roles: Vec<JobRole> = chosen.into_iter().zip(launchers).map(role).collect();
-            (roles[0].project.command.clone(), roles[0].launcher, roles, None)
-        }
+        let ProjectCommand { argv, launcher, .. } = project::command(root, file, job.command.clone())?;
+        (argv, job.launching.launcher(launcher, cluster)?, Vec::new())
+    } else {
+        let of_project = file.launcher;
+        let asked = RoleOptions { size: job.np.as_ref(), only: job.role.as_deref(), command: job.command.clone() };
+        let roles = with_launchers(choose(file.roles, asked)?, &job.launching, of_project, cluster)?;
+        (roles[0].project.command.clone(), roles[0].launcher, roles)
     };
+    let ranks = job.np.as_ref().and_then(JobSize::ranks).filter(|_| roles.is_empty());
     let options = JobOptions {
         resources: ResourceRequest { ranks, ..resources },
         launcher,
-        controller,
+        controller: job.launching.controller(cluster.controller),
         bind: cluster.bind,
         submission: Vec::new(),
         restarts: job.restarts,
