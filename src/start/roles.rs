@@ -48,6 +48,7 @@ impl JobRole {
             launcher: self.launcher,
             controller: self.launcher.has_controller().then_some(self.controller),
             command: self.project.command.clone(),
+            gpus: self.gpus(),
             ends: self.project.ends,
         }
     }
