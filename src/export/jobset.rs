@@ -172,7 +172,7 @@ fn export_roles(request: &ExportRequest<'_>) -> Result<Exported, Error> {
             (probe, _) => container.readiness_probe = probe,
         }
         let mut pod = parts.pod(container, Some("Never"), shape.gpus > 0);
-        roles::add_file(&mut pod, &all, &parts.name);
+        roles::add_file(&mut pod, &all, &parts.name)?;
         pod.spec.affinity = roles::affinity(role, &all, &parts.name);
         let mut job = replicated_job(name, *shape, role.restarts(), pod);
         let needed =

@@ -31,6 +31,11 @@ const ANSWER: u32 = 2;
 /// The most bytes of a variable: Linux takes 128 KiB. The file has the rest.
 const LONGEST: usize = 100 << 10;
 
+/// The most bytes of the file: the annotations of an object have at most 256 KiB, and other programs add some.
+const MOST_OF_FILE: usize = 200 << 10;
+/// The most ranks of a role: more hosts would not fit into the file.
+const MOST_RANKS: u64 = 10_000;
+
 /// The pods of a role.
 pub(super) struct RolePods<'a> {
     pub(super) role: &'a JobRole,
@@ -77,6 +82,9 @@ impl<'a> RolePods<'a> {
             ));
         }
         let shape = shape::of_role(request, role, role.launcher == LauncherName::Env)?;
+        if u64::from(shape.pods) * u64::from(shape.ranks) > MOST_RANKS {
+            return Err(too_many());
+        }
         if shape.ranks > 1 && !role.project.ports.is_empty() {
             return Err(Error::usage(
                 format!("the role {name} has ports, but the {} ranks of a pod have the same variables", shape.ranks),
@@ -157,6 +165,12 @@ impl<'a> RolePods<'a> {
     }
 }
 
+/// Returns the error of roles whose ranks are too many to be named.
+fn too_many() -> Error {
+    let why = "the roles have more ranks than the annotations of a pod can name, which have at most 256 KiB";
+    Error::usage(why, "use fewer ranks: -np ROLE=N,ROLE=N")
+}
+
 /// Returns a name as it is in the names of variables.
 fn in_variable(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
@@ -182,7 +196,10 @@ pub(super) fn variables(of: &RolePods<'_>, all: &[RolePods<'_>], job: &str) -> V
 }
 
 /// Adds the file `roles.json` to a pod: an annotation, of which the pod has a volume.
-pub(super) fn add_file(pod: &mut PodTemplate, all: &[RolePods<'_>], job: &str) {
+///
+/// # Errors
+/// More ranks than fit.
+pub(super) fn add_file(pod: &mut PodTemplate, all: &[RolePods<'_>], job: &str) -> Result<(), Error> {
     let of_role = |role: &RolePods<'_>| {
         let Shape { pods, ranks, .. } = role.shape;
         let hosts: Vec<String> = role.hosts(job).into_iter().flat_map(|host| vec![host; ranks as usize]).collect();
@@ -191,12 +208,16 @@ pub(super) fn add_file(pod: &mut PodTemplate, all: &[RolePods<'_>], job: &str) {
         (role.role.project.name.clone(), json!({"ranks": pods * ranks, "hosts": hosts, "ports": ports}))
     };
     let text = Value::Object(all.iter().map(of_role).collect()).to_string();
+    if text.len() > MOST_OF_FILE {
+        return Err(too_many());
+    }
     pod.metadata = Some(PodMetadata { annotations: BTreeMap::from([(ANNOTATION, YamlText::from(text))]) });
     let items = vec![DownwardItem { path: FILE, field_ref: FieldRef { field_path: ANNOTATION_FIELD } }];
     pod.spec.volumes.push(Volume { name: "roles", source: VolumeSource::DownwardApi { items } });
     for container in &mut pod.spec.containers {
         container.volume_mounts.push(VolumeMount { name: "roles", mount_path: DIRECTORY, read_only: true });
     }
+    Ok(())
 }
 
 /// Returns the preference of the pods of a role for nodes that have pods of another one. Of two roles that share nodes,

@@ -122,6 +122,15 @@ fn roles_that_a_document_cannot_have_are_refused_or_named() {
     refuse(&line, jobset, &["role generator: ready \"line …\"", "port NAME", "--allow-missing"]);
     refuse(&with("ranks = 2", "ranks_per_node = 1"), jobset, &["`ranks_per_node` without `nodes`", "-np generator=N"]);
     refuse(ROLES, &format!("{jobset} -e PORT_HTTP=1"), &["PORT_HTTP cannot be set"]);
+    let (annotations, variable) = ("more ranks than the annotations of a pod can name", "more than TF_CONFIG can name");
+    for (np, why) in [
+        ("trainer=4294967292", annotations),
+        ("trainer=9000", annotations),
+        ("generator=4294967295", annotations),
+        ("Log_Server=801", variable),
+    ] {
+        refuse(ROLES, &format!("{jobset} -np {np}"), &[why]);
+    }
     // one that is not needed may become ready in any way
     let dir = directory(PLAIN, &with("\"port in\"", "\"line up\""));
     exported(dir.path(), jobset);
