@@ -2,6 +2,8 @@
 //! stand-ins for Slurm's commands; and what it refuses.
 
 mod crd;
+#[path = "export/roles.rs"]
+mod roles;
 
 use serde_json::Value;
 use std::fs;

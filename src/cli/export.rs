@@ -4,7 +4,8 @@ use super::run::{LauncherChoice, name, sbatch};
 use crate::export::resources::{GivenResource, Toleration};
 use crate::export::variables::GivenVariable;
 use crate::inventory::{IMAGE, VARIABLE};
-use crate::launch::placement::{MapBy, RankCount};
+use crate::launch::job_size::JobSize;
+use crate::launch::placement::MapBy;
 use crate::text::argument::ProgramArgument;
 use clap::{Args, Subcommand, ValueHint};
 use std::path::PathBuf;
@@ -26,9 +27,12 @@ pub struct ExportedJob {
     /// Project directory
     #[arg(value_hint = ValueHint::DirPath)]
     pub project: PathBuf,
-    /// Number of ranks, also written -np N
+    /// Number of ranks, also written -np N; ROLE=N,ROLE=N sets those of roles [default: that of the roles in hvdctl.toml]
     #[arg(long = "np", value_name = "N", allow_negative_numbers = true)]
-    pub np: RankCount,
+    pub np: Option<JobSize>,
+    /// Export only this role of hvdctl.toml (jobset)
+    #[arg(long, value_name = "NAME")]
+    pub role: Option<String>,
     /// Launch options
     #[command(flatten)]
     pub launching: LauncherChoice,

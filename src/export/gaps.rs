@@ -1,6 +1,6 @@
 //! The settings of an inventory for which another scheduler has no equivalent.
 
-use super::ExportRequest;
+use super::{ExportRequest, roles};
 use crate::error::Error;
 use crate::inventory::{Cluster, Container, Gpus, Node, Pull};
 use crate::text::nodeset;
@@ -46,14 +46,16 @@ pub(super) fn missing(request: &ExportRequest<'_>, to: OtherScheduler) -> Result
     }
     let of_nodes = found.into_iter().map(|(gap, nodes)| (gap, format!("{}: ", nodeset::fold(&nodes))));
     let of_cluster = of_cluster(&request.inventory.cluster, to).into_iter().map(|gap| (gap, String::new()));
-    let all: Vec<(Gap, String)> = of_nodes.chain(of_cluster).collect();
+    let of_roles = roles::gaps(request).into_iter();
+    let of_roles = of_roles.map(|(setting, instead, matters)| (Gap { setting, instead, matters }, String::new()));
+    let all: Vec<(Gap, String)> = of_nodes.chain(of_cluster).chain(of_roles).collect();
     let sentence = |(gap, nodes): &(Gap, String)| format!("{nodes}{}: {}", gap.setting, gap.instead);
     let refused: Vec<String> = all.iter().filter(|(gap, _)| gap.matters).map(sentence).collect();
     if !refused.is_empty() && !request.allow_missing {
         let name = if to == OtherScheduler::Kubernetes { "Kubernetes" } else { "a job of Slurm" };
         return Err(Error::usage(
             format!("{name} has no equivalent for\n    {}", refused.join("\n    ")),
-            "remove them from the inventory, or export without them: --allow-missing",
+            "remove them from the inventory or hvdctl.toml, or export without them: --allow-missing",
         ));
     }
     // without nodes, the inventory has the one that stands for Slurm's

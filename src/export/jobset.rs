@@ -1,15 +1,18 @@
-//! A JobSet (v1alpha2): one indexed job whose pods are the nodes of `torchrun`, or the ranks of `env`.
+//! A JobSet (v1alpha2): one indexed job whose pods are the nodes of `torchrun`, or the ranks of `env`; one such job for
+//! each role of a project.
 
 use super::manifest::*;
 use super::pod::{PodParts, literal};
+use super::roles::{self, RolePods, host};
 use super::shape::{Shape, shape};
-use super::{ExportRequest, Exported};
+use super::{ExportRequest, Exported, Variables, texts};
 use crate::error::Error;
 use crate::inventory::LauncherName;
+use crate::model::role::Ends;
 use serde::Serialize;
 use serde_json::json;
 
-/// The name of its only replicated job.
+/// The name of the only replicated job of a project without roles.
 const JOB: &str = "node";
 
 /// The port at which ranks find one another, as PyTorch's documentation has it. A pod has all ports for itself.
@@ -22,13 +25,22 @@ const MOST_RANKS: u32 = 800;
 /// The field in which Kubernetes writes the number of a pod of an indexed job.
 const INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
+/// The kind of the document, as its comment names it.
+const KIND: &str = "A JobSet of jobset.x-k8s.io/v1alpha2";
+
+/// A warning about the ranks of `env`.
+const SLOW: &str = "each rank has its own pod: NCCL uses neither shared memory nor NVLink between them; torchrun has one \
+                    pod for each node";
+
 /// The specification of a JobSet.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct JobSetSpec {
     network: JobSetNetwork,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    success_policy: Option<SuccessPolicy>,
     failure_policy: FailurePolicy,
-    replicated_jobs: [ReplicatedJob; 1],
+    replicated_jobs: Vec<ReplicatedJob>,
 }
 
 /// The names of a JobSet's pods in DNS.
@@ -41,6 +53,14 @@ struct JobSetNetwork {
     subdomain: String,
 }
 
+/// The replicated jobs that end a JobSet: the first one that ends.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SuccessPolicy {
+    operator: &'static str,
+    target_replicated_jobs: Vec<String>,
+}
+
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct FailurePolicy {
@@ -48,10 +68,20 @@ struct FailurePolicy {
 }
 
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ReplicatedJob {
-    name: &'static str,
+    name: String,
     replicas: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    depends_on: Vec<DependsOn>,
     template: JobTemplate,
+}
+
+/// A replicated job before this one that has to be ready.
+#[derive(Debug, Serialize)]
+struct DependsOn {
+    name: String,
+    status: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,8 +99,24 @@ struct JobSpec {
     template: PodTemplate,
 }
 
+/// The ranks of a replicated job.
+struct RankGroup<'a> {
+    /// The name of the replicated job.
+    name: &'a str,
+    shape: Shape,
+    /// True for `env`, with a pod for each rank.
+    by_rank: bool,
+    argv: Vec<String>,
+    /// The variables that its role adds to those of its launcher.
+    own: Vec<EnvVar>,
+    variables: &'a Variables,
+}
+
 /// Exports a job.
 pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
+    if !request.options.roles.is_empty() {
+        return export_roles(request);
+    }
     let by_rank = match request.launcher() {
         LauncherName::Torchrun => false,
         LauncherName::Env => true,
@@ -85,43 +131,114 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         }
     };
     let shape = shape(request, by_rank)?;
-    // NAME-node-0-7-x2b4c
-    let suffix = format!("-{JOB}-0-{}-", shape.pods - 1).len() + 5;
-    let parts = PodParts::new(request, shape, suffix)?;
-    let first = host(&parts.name, 0);
-    let argv = request.argv()?;
-    let command = argv.iter().map(|argument| literal(argument).into());
-    let (own, command) = match by_rank {
-        true => (variables(&parts.name, shape, &first)?, command.collect()),
-        false => {
-            let index = EnvVar::from("NODE_RANK", ValueFrom::FieldRef { field_path: INDEX });
-            // of agents of PyTorch 2.12 and later; those before kill ranks 30 s after SIGTERM
-            let name = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
-            let time = EnvVar::of(name, request.inventory.cluster.stop_grace.as_secs().to_string());
-            let own = [index].into_iter().chain((!request.variables.contains_key(name)).then_some(time)).collect();
-            (own, torchrun(shape, &first).into_iter().chain(command).collect())
-        }
-    };
-    let container =
-        PodContainer { env: parts.env(own)?, resources: parts.resources(), ..parts.container("ranks", command) };
-    let resource = resource(request, &parts, shape, container);
-    let mut exported = parts.document(request, &resource, "A JobSet of jobset.x-k8s.io/v1alpha2")?;
-    if by_rank && shape.gpus > 0 && shape.pods > 1 {
-        exported.warnings.push(
-            "each rank has its own pod: NCCL uses neither shared memory nor NVLink between them; torchrun has one pod \
-             for each node"
-                .to_owned(),
-        );
-    }
+    let parts = PodParts::new(request, suffix(JOB, shape))?;
+    let (argv, variables) = (request.argv()?, &request.variables);
+    let group = RankGroup { name: JOB, shape, by_rank, argv, own: Vec::new(), variables };
+    let container = container(request, &parts, group)?;
+    // the JobSet starts all pods again, as one alone would wait for the others
+    let job = replicated_job(JOB, shape, 0, parts.pod(container, Some("Never"), true));
+    let resource = resource(request, &parts, None, vec![job]);
+    let size = parts.size(request, &format!("Launcher {}", request.launcher()), shape)?;
+    let mut exported = parts.document(request, &resource, KIND, vec![size])?;
+    exported.warnings.extend((by_rank && shape.gpus > 0 && shape.pods > 1).then(|| SLOW.to_owned()));
     Ok(exported)
 }
 
-/// Returns the JobSet whose pods run this container.
+/// Exports a job with roles.
+fn export_roles(request: &ExportRequest<'_>) -> Result<Exported, Error> {
+    let all = RolePods::all(request)?;
+    let longest = all.iter().map(|role| suffix(&role.name, role.shape)).max().unwrap_or_default();
+    let parts = PodParts::new(request, longest)?;
+    let name_of = |number| all.iter().find(|role| role.number == number).map_or("", |role| &role.name);
+    let (mut jobs, mut sizes) = (Vec::new(), Vec::new());
+    for role in &all {
+        let RolePods { name, shape, number, .. } = role;
+        let project = &role.role.project;
+        let group = RankGroup {
+            name,
+            shape: *shape,
+            by_rank: role.role.launcher == LauncherName::Env,
+            argv: texts(&project.command)?.iter().map(|argument| role.filled(argument)).collect(),
+            own: roles::variables(role, &all, &parts.name),
+            variables: &request.role_variables[*number],
+        };
+        let mut container = container(request, &parts, group)?;
+        container.ports = role.ports().into_iter().map(|(_, port)| Port { name: None, container_port: port }).collect();
+        let is_needed = all.iter().any(|other| other.role.project.needs.contains(number));
+        match (role.probe(), is_needed) {
+            (Some(probe), true) => {
+                container.startup_probe = Some(PodProbe { failure_threshold: Some(role.checks()), ..probe });
+            }
+            (probe, _) => container.readiness_probe = probe,
+        }
+        let mut pod = parts.pod(container, Some("Never"), shape.gpus > 0);
+        roles::add_file(&mut pod, &all, &parts.name)?;
+        pod.spec.affinity = roles::affinity(role, &all, &parts.name);
+        let mut job = replicated_job(name, *shape, role.restarts(), pod);
+        let needed =
+            project.needs.iter().map(|needed| DependsOn { name: name_of(*needed).to_owned(), status: "Ready" });
+        job.depends_on = needed.collect();
+        jobs.push(job);
+        let ranks = format!("Role {}, launcher {}", project.name, role.role.launcher);
+        sizes.push(parts.size(request, &ranks, *shape)?);
+    }
+    if all.iter().any(|role| !role.ports().is_empty()) {
+        sizes.push("The ports of roles are fixed: each pod has all ports for itself.".to_owned());
+    }
+    let ends = all.iter().filter(|role| role.role.project.ends == Ends::Job);
+    let targets = ends.map(|role| role.name.clone()).collect();
+    let success = SuccessPolicy { operator: "Any", target_replicated_jobs: targets };
+    let resource = resource(request, &parts, Some(success), jobs);
+    parts.document(request, &resource, KIND, sizes)
+}
+
+/// Returns the number of characters that Kubernetes adds to a job's name for a pod: NAME-node-0-7-x2b4c.
+fn suffix(part: &str, shape: Shape) -> usize {
+    format!("-{part}-0-{}-", shape.pods - 1).len() + 5
+}
+
+/// Returns the container of ranks.
+fn container(request: &ExportRequest<'_>, parts: &PodParts, group: RankGroup<'_>) -> Result<PodContainer, Error> {
+    let RankGroup { name, shape, by_rank, argv, mut own, variables } = group;
+    let first = host(&parts.name, name, 0);
+    let command = argv.iter().map(|argument| literal(argument).into());
+    let (of_launcher, command) = match by_rank {
+        true => (variables_of_rank(&parts.name, name, shape)?, command.collect()),
+        false => {
+            let index = EnvVar::from("NODE_RANK", ValueFrom::FieldRef(FieldRef { field_path: INDEX }));
+            // of agents of PyTorch 2.12 and later; those before kill ranks 30 s after SIGTERM
+            let time = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+            let grace = EnvVar::of(time, request.inventory.cluster.stop_grace.as_secs().to_string());
+            let of_agent = [index].into_iter().chain((!variables.contains_key(time)).then_some(grace)).collect();
+            (of_agent, torchrun(shape, &first).into_iter().chain(command).collect())
+        }
+    };
+    own.extend::<Vec<EnvVar>>(of_launcher);
+    Ok(PodContainer {
+        env: parts.env(own, variables)?,
+        resources: parts.resources(request, shape)?,
+        ..parts.container("ranks", command)
+    })
+}
+
+/// Returns a replicated job of one indexed job. `restarts`: how often one of its pods is replaced.
+fn replicated_job(name: &str, shape: Shape, restarts: u32, pod: PodTemplate) -> ReplicatedJob {
+    let spec = JobSpec {
+        parallelism: shape.pods,
+        completions: shape.pods,
+        completion_mode: "Indexed",
+        backoff_limit: restarts,
+        template: pod,
+    };
+    ReplicatedJob { name: name.to_owned(), replicas: 1, depends_on: Vec::new(), template: JobTemplate { spec } }
+}
+
+/// Returns the JobSet of these jobs.
 fn resource(
     request: &ExportRequest<'_>,
     parts: &PodParts,
-    shape: Shape,
-    container: PodContainer,
+    success_policy: Option<SuccessPolicy>,
+    replicated_jobs: Vec<ReplicatedJob>,
 ) -> Resource<JobSetSpec> {
     Resource {
         api_version: "jobset.x-k8s.io/v1alpha2",
@@ -134,28 +251,11 @@ fn resource(
                 publish_not_ready_addresses: true,
                 subdomain: parts.name.clone(),
             },
+            success_policy,
             failure_policy: FailurePolicy { max_restarts: request.options.restarts },
-            replicated_jobs: [ReplicatedJob {
-                name: JOB,
-                replicas: 1,
-                template: JobTemplate {
-                    spec: JobSpec {
-                        parallelism: shape.pods,
-                        completions: shape.pods,
-                        completion_mode: "Indexed",
-                        // the JobSet starts all pods again, as one alone would wait for the others
-                        backoff_limit: 0,
-                        template: parts.pod(container, Some("Never"), true),
-                    },
-                },
-            }],
+            replicated_jobs,
         },
     }
-}
-
-/// Returns the host name of a pod.
-fn host(name: &str, pod: u32) -> String {
-    format!("{name}-{JOB}-0-{pod}.{name}")
 }
 
 /// Returns the agent of a pod, as `train` starts it.
@@ -177,15 +277,15 @@ fn torchrun(shape: Shape, first: &str) -> Vec<YamlText> {
 ///
 /// # Errors
 /// More ranks than fit into `TF_CONFIG`, which names all of them.
-fn variables(name: &str, shape: Shape, first: &str) -> Result<Vec<EnvVar>, Error> {
-    let port = PORT.to_string();
+fn variables_of_rank(name: &str, part: &str, shape: Shape) -> Result<Vec<EnvVar>, Error> {
+    let (first, port) = (&host(name, part, 0), PORT.to_string());
     if shape.pods > MOST_RANKS {
         return Err(Error::usage(
             format!("{} ranks are more than TF_CONFIG can name (at most {MOST_RANKS})", shape.pods),
             "use --launcher torchrun, which has a pod for each node",
         ));
     }
-    let workers: Vec<String> = (0..shape.pods).map(|pod| format!("{}:{PORT}", host(name, pod))).collect();
+    let workers: Vec<String> = (0..shape.pods).map(|pod| format!("{}:{PORT}", host(name, part, pod))).collect();
     // a number, which Kubernetes puts in
     let config = json!({"cluster": {"worker": workers}, "task": {"type": "worker", "index": "RANK"}});
     let config = config.to_string().replace("\"RANK\"", "$(RANK)");
@@ -203,6 +303,6 @@ fn variables(name: &str, shape: Shape, first: &str) -> Result<Vec<EnvVar>, Error
         ("JAX_NUM_PROCESSES", &ranks),
         ("JAX_PROCESS_ID", "$(RANK)"),
     ];
-    let rank = EnvVar::from("RANK", ValueFrom::FieldRef { field_path: INDEX });
+    let rank = EnvVar::from("RANK", ValueFrom::FieldRef(FieldRef { field_path: INDEX }));
     Ok(std::iter::once(rank).chain(fixed.map(|(name, value)| EnvVar::of(name, value))).collect())
 }

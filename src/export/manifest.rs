@@ -23,7 +23,14 @@ pub(super) struct Metadata {
 /// The template of pods.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PodTemplate {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) metadata: Option<PodMetadata>,
     pub(super) spec: PodSpec,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct PodMetadata {
+    pub(super) annotations: BTreeMap<&'static str, YamlText>,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -36,6 +43,8 @@ pub(super) struct PodSpec {
     pub(super) termination_grace_period_seconds: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) node_selector: BTreeMap<&'static str, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) affinity: Option<serde_json::Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tolerations: Vec<Toleration>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -66,6 +75,8 @@ pub(super) struct PodContainer {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ports: Vec<Port>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) startup_probe: Option<PodProbe>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) readiness_probe: Option<PodProbe>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) resources: Option<PodResources>,
@@ -87,14 +98,8 @@ pub(super) struct EnvVar {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum ValueFrom {
-    #[serde(rename_all = "camelCase")]
-    FieldRef {
-        field_path: &'static str,
-    },
-    SecretKeyRef {
-        name: String,
-        key: YamlText,
-    },
+    FieldRef(FieldRef),
+    SecretKeyRef { name: String, key: YamlText },
 }
 
 impl EnvVar {
@@ -111,20 +116,29 @@ impl EnvVar {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Port {
-    pub(super) name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'static str>,
     pub(super) container_port: u16,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodProbe {
-    pub(super) tcp_socket: TcpSocket,
-    pub(super) period_seconds: u32,
+    #[serde(flatten)]
+    pub(super) check: ProbeCheck,
+    pub(super) period_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) timeout_seconds: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure_threshold: Option<u64>,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct TcpSocket {
-    pub(super) port: u16,
+#[serde(rename_all = "camelCase")]
+pub(super) enum ProbeCheck {
+    TcpSocket { port: u16 },
+    HttpGet { path: YamlText, port: u16 },
+    Exec { command: Vec<YamlText> },
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -160,6 +174,24 @@ pub(super) enum VolumeSource {
         name: String,
         items: Vec<ConfigMapItem>,
     },
+    #[serde(rename = "downwardAPI")]
+    DownwardApi {
+        items: Vec<DownwardItem>,
+    },
+}
+
+/// A file with the value of a field of its pod.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DownwardItem {
+    pub(super) path: &'static str,
+    pub(super) field_ref: FieldRef,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FieldRef {
+    pub(super) field_path: &'static str,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]

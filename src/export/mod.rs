@@ -3,7 +3,8 @@
 //! Everything here is a function of the inventory, the project and the options of `export`: an [`ExportRequest`] gives
 //! an [`Exported`] document, with what the user has to do before it can be submitted. No node is contacted, and no
 //! value of a secret is read: a document has the names of variables. `shape` decides how many pods a job has, `pod`
-//! what an MPIJob and a JobSet have in common, `gaps` what of the inventory has no equivalent, `dockerfile` how an
+//! what an MPIJob and a JobSet have in common, `gaps` what of the inventory has no equivalent, `roles` how the
+//! roles of a project become parts of a JobSet, `dockerfile` how an
 //! image is made of `setup` or of the project. `manifest` has the types of the documents, into which `patch` merges what
 //! the user adds; `resources` checks that they ask for the GPUs of the inventory.
 
@@ -17,6 +18,7 @@ pub mod patch;
 mod pod;
 pub mod project;
 pub mod resources;
+mod roles;
 mod sbatch;
 mod shape;
 pub mod variables;
@@ -54,6 +56,9 @@ pub enum ExportedVariable {
     /// One whose value was given, and is left out because it is named like a secret.
     Withheld,
 }
+
+/// Variables of ranks by their names.
+pub type Variables = BTreeMap<String, ExportedVariable>;
 
 /// The image of the pods.
 #[derive(Debug, Clone, Default)]
@@ -96,8 +101,10 @@ pub struct ExportRequest<'a> {
     pub command: &'a [ProgramArgument],
     /// The options of the job.
     pub options: &'a JobOptions,
-    /// The variables of the ranks.
-    pub variables: BTreeMap<String, ExportedVariable>,
+    /// The variables of the ranks; in a job with roles those of all roles.
+    pub variables: Variables,
+    /// The variables of the ranks of each role.
+    pub role_variables: Vec<Variables>,
     /// The source of the project.
     pub project: ProjectSource<'a>,
     /// The image of its pods.
@@ -129,8 +136,14 @@ pub struct Exported {
 /// [`Error::Usage`]: what the format cannot express, with what to change.
 pub fn export(format: ExportFormat, request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let options = request.options;
-    launch::launcher(options.launcher, options.controller)
-        .check_variables(request.variables.keys().map(String::as_str))?;
+    let names = |variables| Variables::keys(variables).map(String::as_str);
+    if options.roles.is_empty() {
+        let launcher = launch::launcher(options.launcher, options.controller);
+        launcher.check_variables(names(&request.variables))?;
+    }
+    for (role, variables) in options.roles.iter().zip(&request.role_variables) {
+        role.launcher().check_variables(names(variables))?;
+    }
     if format != ExportFormat::Sbatch {
         pod::check_runtime(request)?;
     }
@@ -174,14 +187,7 @@ impl ExportRequest<'_> {
     /// # Errors
     /// One that is not UTF-8, as no YAML and no script in UTF-8 has it.
     fn argv(&self) -> Result<Vec<String>, Error> {
-        let text = |argument: &ProgramArgument| match argument {
-            ProgramArgument::Text(text) => Ok(text.clone()),
-            ProgramArgument::Bytes(_) => Err(Error::usage(
-                format!("the argument {argument} is not UTF-8, but the exported document is"),
-                "rename what it names",
-            )),
-        };
-        self.command.iter().map(text).collect()
+        texts(self.command)
     }
 
     /// Returns the names of the variables that may be secret.
@@ -189,6 +195,21 @@ impl ExportRequest<'_> {
         let secrets = self.variables.iter().filter(|(_, value)| !matches!(value, ExportedVariable::Value(_)));
         secrets.map(|(name, _)| name.as_str()).collect()
     }
+}
+
+/// Returns the arguments of a command as text.
+///
+/// # Errors
+/// One that is not UTF-8, as no YAML and no script in UTF-8 has it.
+fn texts(command: &[ProgramArgument]) -> Result<Vec<String>, Error> {
+    let text = |argument: &ProgramArgument| match argument {
+        ProgramArgument::Text(text) => Ok(text.clone()),
+        ProgramArgument::Bytes(_) => Err(Error::usage(
+            format!("the argument {argument} is not UTF-8, but the exported document is"),
+            "rename what it names",
+        )),
+    };
+    command.iter().map(text).collect()
 }
 
 /// Returns true for a character that may end a line of YAML or of a script, or that neither accepts in text.

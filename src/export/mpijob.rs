@@ -74,7 +74,7 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
     // NAME-worker-7, and NAME-launcher-x2b4c
     let suffix = "-launcher-".len() + 5;
     let workers = "-worker-".len() + shape.pods.to_string().len();
-    let parts = PodParts::new(request, shape, suffix.max(workers))?;
+    let parts = PodParts::new(request, suffix.max(workers))?;
     let argv = launcher(request)?;
     let argv = argv.iter().map(|argument| literal(argument).into());
     // for Docker's filter of system calls, which is also that of other runtimes
@@ -83,11 +83,17 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
         own.extend(time_to_end(request.inventory.cluster.stop_grace).map(|(name, value)| EnvVar::of(name, value)));
     }
     let command = ["sh", "-c", &literal(LAUNCH), "sh"].map(YamlText::from).into_iter().chain(argv);
-    let launcher = PodContainer { env: parts.env(own)?, ..parts.container("launcher", command.collect()) };
+    let launcher =
+        PodContainer { env: parts.env(own, &request.variables)?, ..parts.container("launcher", command.collect()) };
     let worker = PodContainer {
-        ports: vec![Port { name: "ssh", container_port: SSH }],
-        readiness_probe: Some(PodProbe { tcp_socket: TcpSocket { port: SSH }, period_seconds: 2 }),
-        resources: parts.resources(),
+        ports: vec![Port { name: Some("ssh"), container_port: SSH }],
+        readiness_probe: Some(PodProbe {
+            check: ProbeCheck::TcpSocket { port: SSH },
+            period_seconds: 2,
+            timeout_seconds: None,
+            failure_threshold: None,
+        }),
+        resources: parts.resources(request, shape)?,
         ..parts.container(
             "worker",
             ["sh", "-c", &literal(&WORK.replace("START", &quote::command(&[START])))].map(YamlText::from).into(),
@@ -109,7 +115,8 @@ pub(super) fn export(request: &ExportRequest<'_>) -> Result<Exported, Error> {
             },
         },
     };
-    parts.document(request, &resource, "An MPIJob of kubeflow.org/v2beta1")
+    let size = parts.size(request, &format!("Launcher {}", request.launcher()), shape)?;
+    parts.document(request, &resource, "An MPIJob of kubeflow.org/v2beta1", vec![size])
 }
 
 /// Returns the argument vector of the launcher.

@@ -8,7 +8,7 @@ use super::project::{self, APPLIED, ProjectSource};
 use super::resources::{GPU, Toleration, check_gpus, shared_memory};
 use super::shape::Shape;
 use super::yaml::YamlValue;
-use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, comment};
+use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, Variables, comment};
 use crate::error::Error;
 use crate::inventory::Pull;
 use crate::paths::WORKSPACE;
@@ -30,17 +30,14 @@ const COPY: &str = "cp -R /opt/hvdctl/project/..data/. /workspace/";
 pub(super) struct PodParts {
     /// The job's name.
     pub(super) name: String,
-    pub(super) shape: Shape,
     image: String,
     pull: &'static str,
     grace: u64,
     shm_size: u64,
     product: Option<String>,
-    /// The resources of a pod that has ranks.
-    limits: BTreeMap<String, YamlText>,
     tolerations: Vec<Toleration>,
-    /// The variables of the user, and those of every job.
-    env: Vec<EnvVar>,
+    /// The name of the Secret with variables.
+    secret: String,
     project: ProjectVolume,
     missing: Vec<String>,
     warnings: Vec<String>,
@@ -55,7 +52,7 @@ enum ProjectVolume {
 
 impl PodParts {
     /// Reads them from a request. `suffix`: the most characters that Kubernetes adds to the job's name for a pod.
-    pub(super) fn new(request: &ExportRequest<'_>, shape: Shape, suffix: usize) -> Result<PodParts, Error> {
+    pub(super) fn new(request: &ExportRequest<'_>, suffix: usize) -> Result<PodParts, Error> {
         let cluster = &request.inventory.cluster;
         let missing = missing(request, OtherScheduler::Kubernetes)?;
         let name = label(request.name, suffix);
@@ -98,19 +95,17 @@ impl PodParts {
             ));
         }
         Ok(PodParts {
-            env: env(request, &secret),
+            secret,
             product: product_of(request)?,
             pull: match cluster.pull {
                 Pull::Always => "Always",
                 Pull::Never => "Never",
                 Pull::Missing | Pull::Peers => "IfNotPresent",
             },
-            limits: limits(request, shape)?,
             tolerations: request.pods.tolerations.clone(),
             grace: cluster.stop_grace.as_secs(),
             shm_size: cluster.shm_size,
             name,
-            shape,
             image,
             project,
             missing,
@@ -119,18 +114,18 @@ impl PodParts {
         })
     }
 
-    /// Returns the variables of the ranks with those of a launcher before them.
+    /// Returns the `given` variables of ranks with those of a launcher before them, and with those of every job.
     ///
     /// # Errors
     /// One of the user's that the document sets itself.
-    pub(super) fn env(&self, own: Vec<EnvVar>) -> Result<Vec<EnvVar>, Error> {
-        if let Some(both) = own.iter().find(|own| self.env.iter().any(|given| given.name == own.name)) {
+    pub(super) fn env(&self, own: Vec<EnvVar>, given: &Variables) -> Result<Vec<EnvVar>, Error> {
+        if let Some(both) = own.iter().find(|own| given.contains_key(&own.name)) {
             return Err(Error::usage(
                 format!("{} cannot be set: the exported job sets it", both.name),
                 "remove it from -e, `env` and `env_file`, or set it in the command: env NAME=VALUE PROGRAM",
             ));
         }
-        Ok(own.into_iter().chain(self.env.iter().cloned()).collect())
+        Ok(own.into_iter().chain(env(given, &self.secret)).collect())
     }
 
     /// Returns a container with the image and the project. Of its arguments, `command` has those in which `$` is
@@ -148,8 +143,28 @@ impl PodParts {
     }
 
     /// Returns the resources of a pod as the container of its ranks asks for them.
-    pub(super) fn resources(&self) -> Option<PodResources> {
-        (!self.limits.is_empty()).then(|| PodResources { limits: self.limits.clone() })
+    pub(super) fn resources(&self, request: &ExportRequest<'_>, shape: Shape) -> Result<Option<PodResources>, Error> {
+        let limits = limits(request, shape)?;
+        Ok((!limits.is_empty()).then_some(PodResources { limits }))
+    }
+
+    /// Returns a line of a document's comment: the pods of `ranks`, and their sizes.
+    pub(super) fn size(&self, request: &ExportRequest<'_>, ranks: &str, shape: Shape) -> Result<String, Error> {
+        let Shape { pods, ranks: of_pod, gpus } = shape;
+        let resources = match (gpus, request.pods.resources.is_empty()) {
+            (0, true) => "no GPUs".to_owned(),
+            (_, true) => count(gpus as usize, "GPU"),
+            (_, false) => {
+                let limits = limits(request, shape)?;
+                limits.iter().map(|(name, n)| format!("{} {name}", n.as_str())).collect::<Vec<_>>().join(", ")
+            }
+        };
+        Ok(format!(
+            "{ranks}: {} in {}, each with {} and {resources}.",
+            count((pods * of_pod) as usize, "rank"),
+            count(pods as usize, "pod"),
+            count(of_pod as usize, "rank"),
+        ))
     }
 
     /// Returns a pod with this container. `on_gpus`: whether it needs a node with the GPUs that were asked for.
@@ -164,12 +179,14 @@ impl PodParts {
             }
         });
         PodTemplate {
+            metadata: None,
             spec: PodSpec {
                 restart_policy: restart,
                 automount_service_account_token: false,
                 security_context: SecurityContext::default(),
                 termination_grace_period_seconds: self.grace,
                 node_selector: product.map(|product| (PRODUCT, product)).into_iter().collect(),
+                affinity: None,
                 tolerations: self.tolerations.clone(),
                 init_containers: copying.into_iter().collect(),
                 containers: vec![container],
@@ -204,35 +221,22 @@ impl PodParts {
         of_project.into_iter().chain([empty("shm", shm)]).collect()
     }
 
-    /// Returns the document, with a comment that says what it is and what comes before it.
+    /// Returns the document, with a comment that says what it is and what comes before it. `sizes`: lines about its pods.
     pub(super) fn document(
         self,
         request: &ExportRequest<'_>,
         resource: &impl Serialize,
         kind: &str,
+        sizes: Vec<String>,
     ) -> Result<Exported, Error> {
-        let PodParts { name, shape, missing, mut warnings, mut commands, project, limits, .. } = self;
-        let Shape { pods, ranks, gpus } = shape;
+        let PodParts { name, missing, mut warnings, mut commands, project, .. } = self;
         commands.push("kubectl apply --server-side --validate=strict -f FILE".to_owned());
-        let resources = match (gpus, request.pods.resources.is_empty()) {
-            (0, true) => "no GPUs".to_owned(),
-            (_, true) => count(gpus as usize, "GPU"),
-            (_, false) => {
-                limits.iter().map(|(name, n)| format!("{} {name}", n.as_str())).collect::<Vec<_>>().join(", ")
-            }
-        };
-        let mut lines = vec![
-            format!(
-                "{kind}, made by `hvdctl export` from the inventory of the cluster {}.",
-                request.inventory.cluster.name
-            ),
-            format!(
-                "Launcher {}: {} in {}, each with {} and {resources}.",
-                request.launcher(),
-                count((pods * ranks) as usize, "rank"),
-                count(pods as usize, "pod"),
-                count(ranks as usize, "rank"),
-            ),
+        let mut lines = vec![format!(
+            "{kind}, made by `hvdctl export` from the inventory of the cluster {}.",
+            request.inventory.cluster.name
+        )];
+        lines.extend(sizes);
+        lines.extend([
             match project {
                 ProjectVolume::Claim(claim) => {
                     format!("The project is in the PersistentVolumeClaim {claim}, which all pods mount at {WORKSPACE}.")
@@ -244,7 +248,7 @@ impl PodParts {
             },
             String::new(),
             "In the project's directory:".to_owned(),
-        ];
+        ]);
         lines.extend(commands.iter().map(|command| format!("  {command}")));
         if !missing.is_empty() {
             lines.extend([String::new(), "Without an equivalent:".to_owned()]);
@@ -293,9 +297,9 @@ pub(super) fn literal(text: &str) -> String {
 }
 
 /// Returns the variables of every rank.
-fn env(request: &ExportRequest<'_>, secret: &str) -> Vec<EnvVar> {
+fn env(variables: &Variables, secret: &str) -> Vec<EnvVar> {
     let unbuffered = ("PYTHONUNBUFFERED".to_owned(), ExportedVariable::Value("1".to_owned()));
-    let has_own = request.variables.contains_key(&unbuffered.0);
+    let has_own = variables.contains_key(&unbuffered.0);
     let own = (!has_own).then_some((&unbuffered.0, &unbuffered.1));
     let of = |(name, value): (&String, &ExportedVariable)| match value {
         ExportedVariable::Value(value) => EnvVar::of(name, literal(value)),
@@ -303,7 +307,7 @@ fn env(request: &ExportRequest<'_>, secret: &str) -> Vec<EnvVar> {
             EnvVar::from(name, ValueFrom::SecretKeyRef { name: secret.to_owned(), key: name.as_str().into() })
         }
     };
-    own.into_iter().chain(&request.variables).map(of).collect()
+    own.into_iter().chain(variables).map(of).collect()
 }
 
 /// Returns the image of the pods: the one that was built, or the cluster's, with its digest.

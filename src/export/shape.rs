@@ -3,7 +3,10 @@
 use super::{ExportRequest, PodRequest};
 use crate::error::Error;
 use crate::inventory::{Gpus, Node};
+use crate::launch::role_placement::Room;
+use crate::model::role_size::RoleSize;
 use crate::node::network::known_slots;
+use crate::start::roles::JobRole;
 use crate::text::units::count;
 use std::collections::BTreeSet;
 
@@ -47,6 +50,60 @@ pub(super) fn shape(request: &ExportRequest<'_>, one_rank_each: bool) -> Result<
     // as many GPUs as its share of the slots
     let gpus = (u64::from(gpus) * u64::from(of_pod)).div_ceil(u64::from(slots)) as u32;
     Ok(Shape { pods, ranks: of_pod, gpus })
+}
+
+/// Returns the pods of a role: as few as its nodes would be, or one for each rank.
+///
+/// # Errors
+/// As [`shape`]; a number of nodes that only hvdctl knows; a rank that needs more than a pod has.
+pub(super) fn of_role(request: &ExportRequest<'_>, role: &JobRole, one_rank_each: bool) -> Result<Shape, Error> {
+    let (name, each) = (&role.project.name, role.gpus());
+    let (slots, gpus) = of_node(request.nodes, &request.pods)?;
+    let most = Room { node: String::new(), slots, gpus: (gpus > 0).then_some(gpus) }.most(each);
+    if most == 0 {
+        let what = if gpus > 0 { count(gpus as usize, "GPU") } else { count(slots as usize, "slot") };
+        return Err(Error::usage(
+            format!("a rank of the role {name} needs {each}, but a pod has {what}"),
+            "lower `gpus` of the role in hvdctl.toml, or raise --gpus-per-node or --slots",
+        ));
+    }
+    let of_pod = |ranks: u32| Shape { pods: 0, ranks, gpus: if gpus > 0 { each.saturating_mul(ranks) } else { 0 } };
+    let (pods, ranks) = match role.size {
+        RoleSize::Ranks(ranks) => (ranks.div_ceil(most), ranks),
+        RoleSize::Nodes { nodes, ranks } => {
+            let ranks = ranks.unwrap_or(if each == 0 { slots } else { most });
+            if ranks > most {
+                return Err(Error::usage(
+                    format!(
+                        "{} of the role {name} on each node do not fit into a pod, which has room for {most}",
+                        count(ranks as usize, "rank")
+                    ),
+                    "lower `ranks_per_node` of the role in hvdctl.toml, or raise --gpus-per-node or --slots",
+                ));
+            }
+            (nodes, nodes.saturating_mul(ranks))
+        }
+        RoleSize::PerNode(_) => {
+            return Err(Error::usage(
+                format!("the role {name} has `ranks_per_node` without `nodes`, and export contacts no node"),
+                format!("-np {name}=N sets the number of its ranks"),
+            ));
+        }
+    };
+    if one_rank_each {
+        return Ok(Shape { pods: ranks, ..of_pod(1) });
+    }
+    if !ranks.is_multiple_of(pods) {
+        return Err(Error::usage(
+            format!(
+                "{} of the role {name} do not fill {} with room for {most} each, but all pods of a role are alike",
+                count(ranks as usize, "rank"),
+                count(pods as usize, "pod"),
+            ),
+            format!("-np {name}={} fills all pods; --slots K changes the ranks of each", ranks / most * most),
+        ));
+    }
+    Ok(Shape { pods, ..of_pod(ranks / pods) })
 }
 
 /// Returns the slots and GPUs of a node, which the options give or else the inventory.

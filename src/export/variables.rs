@@ -10,15 +10,16 @@ use std::path::PathBuf;
 /// A variable of the command line: `NAME=VALUE`, or `NAME` for one whose value is nowhere in the document.
 pub type GivenVariable = (String, Option<String>);
 
-/// Returns the variables of the ranks: those of the inventory, and over them those of the command line. `files`: the
-/// names in each `env_file` of the inventory; `file`: those of `--env-file`.
+/// Returns the variables of the ranks: those of the inventory, over them those of their role, and over these those of the
+/// command line. `files`: the names in each `env_file` of the inventory; `file`: those of `--env-file`.
 ///
 /// # Errors
 /// Variables that differ between the nodes.
 pub fn variables(
     nodes: &[Node],
     files: &BTreeMap<PathBuf, BTreeSet<String>>,
-    file: BTreeSet<String>,
+    role: &BTreeMap<String, String>,
+    file: &BTreeSet<String>,
     given: &[GivenVariable],
 ) -> Result<BTreeMap<String, ExportedVariable>, Error> {
     let of_node = |node: &Node| {
@@ -39,7 +40,8 @@ pub fn variables(
             "set `env` and `env_file` in [defaults], or select nodes of one kind with --on",
         ));
     }
-    all.extend(file.into_iter().map(|name| (name, ExportedVariable::Secret)));
+    all.extend(role.iter().map(|(name, value)| (name.clone(), of_value(name, Some(value)))));
+    all.extend(file.iter().map(|name| (name.clone(), ExportedVariable::Secret)));
     all.extend(given.iter().map(|(name, value)| (name.clone(), of_value(name, value.as_ref()))));
     Ok(all)
 }
@@ -79,7 +81,9 @@ mod tests {
             ("PASSWORD", Some("1234")),
         ];
         let given = given.map(|(name, value)| (name.to_owned(), value.map(str::to_owned)));
-        let found = variables(&[node.clone(), node.clone()], &files, names(&["B", "D"]), &given).unwrap();
+        let of_role = ["B", "C", "E", "R"].map(|name| (name.to_owned(), "role".to_owned())).into();
+        let nodes = [node.clone(), node.clone()];
+        let found = variables(&nodes, &files, &of_role, &names(&["B", "D"]), &given).unwrap();
         let shown: Vec<String> = found
             .iter()
             .map(|(name, value)| match value {
@@ -90,11 +94,11 @@ mod tests {
             .collect();
         assert_eq!(
             shown.join(" "),
-            "A=1 API_TOKENS? B C D DB_PASSWORD? E=5 F HF_TOKEN? HF_TOKEN2? MAX_TOKENS=7 MONKEY=6 PASSWORD? \
-             TOKENIZERS_PARALLELISM=false"
+            "A=1 API_TOKENS? B C=role D DB_PASSWORD? E=5 F HF_TOKEN? HF_TOKEN2? MAX_TOKENS=7 MONKEY=6 PASSWORD? \
+             R=role TOKENIZERS_PARALLELISM=false"
         );
         let other = Node { name: "node2".into(), ..Inventory::local("node2", "app").nodes.remove(0) };
-        let error = variables(&[node, other], &files, names(&[]), &[]).unwrap_err().to_string();
+        let error = variables(&[node, other], &files, &BTreeMap::new(), &names(&[]), &[]).unwrap_err().to_string();
         assert!(error.starts_with("the variables of node2 differ from those of node1"), "{error}");
     }
 }

@@ -39,7 +39,7 @@ type Lack = String;
 
 impl Room {
     /// Returns how many ranks with so many GPUs (or slots) fit.
-    fn most(&self, gpus: u32) -> u32 {
+    pub fn most(&self, gpus: u32) -> u32 {
         match (gpus, self.gpus) {
             (0, _) => u32::MAX,
             (_, Some(all)) => self.slots.min(all / gpus),

@@ -51,7 +51,7 @@ pub enum ReadyWhen {
         /// The text.
         text: String,
     },
-    /// A file exists.
+    /// A file exists, and was written since the rank was started.
     File {
         /// Its path, relative to the working directory.
         path: String,
@@ -70,8 +70,15 @@ pub struct RecordedRole {
     pub controller: Option<Controller>,
     /// The program and its arguments, byte for byte.
     pub command: Vec<ProgramArgument>,
+    /// The number of GPUs (or of slots, where there are none) of each rank.
+    #[serde(default = "one")]
+    pub gpus: u32,
     /// The effect of its end.
     pub ends: Ends,
+}
+
+fn one() -> u32 {
+    1
 }
 
 #[cfg(test)]
@@ -79,7 +86,7 @@ impl RecordedRole {
     /// Returns a role that `env` starts.
     pub fn example(name: &str, ends: Ends) -> RecordedRole {
         let command = vec![ProgramArgument::from("true")];
-        RecordedRole { name: name.into(), launcher: LauncherName::Env, controller: None, command, ends }
+        RecordedRole { name: name.into(), launcher: LauncherName::Env, controller: None, command, gpus: 1, ends }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::text::argument::ProgramArgument;
 use crate::text::units::{LAST_SECOND, stamp};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::UNIX_EPOCH;
 
 /// The files of a job that the nodes store.
@@ -254,10 +254,11 @@ pub fn add(jobs: &mut StoredJobs, node: &str, text: &str) {
             "queue" => files.queue = QueueEntry::parse(&value),
             "attempts.json" => files.attempts = serde_json::from_str(&value).unwrap_or_default(),
             "members.json" => files.membership = serde_json::from_str(&value).ok(),
-            // of several nodes that share the directory
+            // also of several nodes that share the directory. A rank of a role may start more than once
             "states" => {
-                let started = lines.iter().filter_map(|line| line.trim().parse().ok());
-                files.started = started.fold(files.started, u32::saturating_add);
+                let ranks = lines.iter().filter_map(|line| line.split(' ').nth(1)?.parse::<u32>().ok());
+                let started = u32::try_from(ranks.collect::<BTreeSet<_>>().len()).unwrap_or(u32::MAX);
+                files.started = files.started.saturating_add(started);
             }
             _ => match file.split_once('.') {
                 Some(("idle", rank)) => files.idle.extend(IdleRank::parse(of_node, &format!("{rank} {value}"))),

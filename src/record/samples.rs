@@ -4,7 +4,8 @@
 //! The text of a frame begins with a letter for its kind, followed by numbers with spaces between them; `-` is a number
 //! that a GPU does not have.
 
-use crate::launch::placement::Share;
+use crate::launch::placement::{Placement, Share};
+use crate::model::role::RecordedRole;
 pub use crate::model::usage::{GpuUsage, NodeUsage, RankUsage};
 use std::collections::BTreeMap;
 
@@ -74,13 +75,37 @@ pub fn is_of_job(share: Option<&Share>, uuid: &str) -> bool {
     share.is_none_or(|share| share.gpus.is_empty() || share.gpus.iter().any(|own| own == uuid))
 }
 
-/// Returns the rank that uses a GPU of a job. `places`: the ranks by their places on the node, as far as samples have
-/// them; `position`: that of the GPU among those of the job there.
-pub fn rank_of_gpu(share: Option<&Share>, places: &BTreeMap<u32, u32>, uuid: &str, position: usize) -> Option<u32> {
+/// Returns the rank that uses a GPU of a job with this placement. `places`: the ranks by their places on the node, as far
+/// as samples have them; `position`: that of the GPU among those of the job there.
+pub fn rank_of_gpu(
+    placement: &Placement,
+    share: Option<&Share>,
+    places: &BTreeMap<u32, u32>,
+    uuid: &str,
+    position: usize,
+) -> Option<u32> {
     let allocated = share.and_then(|share| share.gpus.iter().position(|own| own == uuid));
     let place = u32::try_from(allocated.unwrap_or(position)).ok()?;
+    let place = match share {
+        Some(share) if !share.roles.is_empty() => place_of_gpu(&placement.roles, &share.roles, place)?,
+        _ => place,
+    };
     let placed = share.filter(|share| place < share.ranks).map(|share| share.first + place);
     places.get(&place).copied().or(placed)
+}
+
+/// Returns the place on a node of the rank of a role that has a GPU: the roles have them in their order, and the ranks of
+/// each as many as the role says. `ranks`: those of each role on the node.
+fn place_of_gpu(roles: &[RecordedRole], ranks: &[u32], gpu: u32) -> Option<u32> {
+    let (mut left, mut place) = (gpu, 0);
+    for (role, ranks) in roles.iter().zip(ranks) {
+        let gpus = ranks.saturating_mul(role.gpus);
+        if left < gpus {
+            return Some(place + left / role.gpus);
+        }
+        (left, place) = (left - gpus, place + ranks);
+    }
+    None
 }
 
 impl Sample {
@@ -162,6 +187,23 @@ mod tests {
         };
         assert_eq!((gpu.limit_w, gpu.name.as_str()), (Some(700.0), "NVIDIA H200 NVL"));
         assert_eq!(Sample::parse("e no driver"), Some(Sample::Failure("no driver".into())));
+    }
+
+    #[test]
+    fn the_ranks_of_a_role_have_as_many_gpus_as_it_says() {
+        use crate::model::role::Ends;
+        let role = |name, gpus| RecordedRole { gpus, ..RecordedRole::example(name, Ends::Job) };
+        let share = Share { ranks: 5, first: 3, roles: vec![2, 1, 2], ..Share::default() };
+        let roles = vec![role("trainer", 1), role("coordinator", 0), role("generator", 2)];
+        let placement = Placement { shares: vec![share.clone()], roles };
+        let of = |places: &[(u32, u32)]| -> Vec<Option<u32>> {
+            let places = places.iter().copied().collect();
+            (0..7).map(|gpu| rank_of_gpu(&placement, Some(&share), &places, "GPU", gpu)).collect()
+        };
+        assert_eq!(of(&[]), [Some(3), Some(4), Some(6), Some(6), Some(7), Some(7), None]);
+        assert_eq!(of(&[(3, 7), (4, 6)]), [Some(3), Some(4), Some(7), Some(7), Some(6), Some(6), None]);
+        let without = Share { roles: Vec::new(), ..share };
+        assert_eq!(rank_of_gpu(&placement, Some(&without), &BTreeMap::new(), "GPU", 4), Some(7));
     }
 
     #[test]

@@ -357,9 +357,13 @@ fn numbers_that_cannot_be_make_no_panic_and_no_endless_search() {
     assert_eq!(serde_json::from_str::<Membership>(&members).unwrap().ranks(), u32::MAX);
     let mut stored = list::StoredJobs::new();
     for node in ["a", "b"] {
-        list::add(&mut stored, node, "./j1/states:4294967295\n./../job.json:{}\n./.*/env.json:\n./-rf/env.json:\n");
+        list::add(
+            &mut stored,
+            node,
+            "./j1/states:1.0 4294967295 s \n./../job.json:{}\n./.*/env.json:\n./-rf/env.json:\n",
+        );
     }
-    assert_eq!(stored.iter().map(|(id, files)| (id.as_str(), files.started)).collect::<Vec<_>>(), [("j1", u32::MAX)]);
+    assert_eq!(stored.iter().map(|(id, files)| (id.as_str(), files.started)).collect::<Vec<_>>(), [("j1", 2)]);
 }
 
 /// Two ranks of a trainer and one of a generator on `a`, one of each on `b`. The generators serve the trainer.

@@ -359,7 +359,9 @@ impl<'a> Report<'a> {
         let share = self.job.placement.shares.iter().find(|share| share.node == node.name);
         let own = node.gpus.iter().filter(|(_, gpu)| is_of_job(share, &gpu.description.uuid));
         own.enumerate()
-            .map(|(i, (index, gpu))| (*index, gpu, rank_of_gpu(share, &node.places, &gpu.description.uuid, i)))
+            .map(|(i, (index, gpu))| {
+                (*index, gpu, rank_of_gpu(&self.job.placement, share, &node.places, &gpu.description.uuid, i))
+            })
             .filter(|(_, _, rank)| rank.map_or(self.only.is_empty(), |rank| self.shows(rank)))
             .collect()
     }

@@ -87,15 +87,31 @@ impl MissingModule<'_> {
     }
 }
 
-/// Seeks in a worker that is up what the script of a job imports before it does anything else. Returns the first module
-/// that is missing; `None` where that cannot be found out, which is left to the job.
+/// Seeks in a worker that is up what the scripts of a job, one of each role, import before they do anything else. Returns
+/// the first module that is missing; `None` where that cannot be found out, which is left to the job.
 pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> {
-    let cluster = &plan.inventory.cluster;
-    let (project, script) = (plan.program.project.as_ref()?, PythonScript::of(&plan.program.command)?);
     let changes = |name: &str| name.starts_with("PYTHON") || ["PATH", "HOME", "LD_LIBRARY_PATH"].contains(&name);
     if plan.hosts.all().flat_map(|host| host.environment.keys()).any(|name| changes(name)) {
         return None;
     }
+    let roles = plan.options.roles.iter().filter(|role| !role.project.env.keys().any(|name| changes(name)));
+    let commands: Vec<&[ProgramArgument]> = match plan.options.roles.is_empty() {
+        true => vec![&plan.program.command],
+        false => roles.map(|role| &role.project.command[..]).collect(),
+    };
+    for command in commands {
+        let missing = missing_of(plan, command).await;
+        if missing.is_some() {
+            return missing;
+        }
+    }
+    None
+}
+
+/// Returns the first module that is missing of those that the script of a command imports.
+async fn missing_of<'a>(plan: &'a JobPlan, command: &[ProgramArgument]) -> Option<MissingModule<'a>> {
+    let cluster = &plan.inventory.cluster;
+    let (project, script) = (plan.program.project.as_ref()?, PythonScript::of(command)?);
     let with_worker = |observed: &'a ObservedNode| Some((observed, worker_of_image(cluster, &observed.runtime)?));
     // that of the launcher's node has no project mounted
     let hosts = plan.hosts.others.iter().chain([&plan.hosts.launcher]);
@@ -110,7 +126,7 @@ pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> 
     let (module, line) = (printable(module), printable(line));
     let of_project = |name: &str| project.files.manifest.directory_of_module(name);
     let failed = FailedProgram {
-        command: &plan.program.command,
+        command,
         project: KnownProject::Modules(&of_project),
         directory,
         restarts_help: false,

@@ -31,7 +31,7 @@ impl JobRole {
     }
 
     /// Returns the number of GPUs (or of slots, where there are none) of each rank.
-    pub(super) fn gpus(&self) -> u32 {
+    pub fn gpus(&self) -> u32 {
         self.project.gpus.unwrap_or(1)
     }
 
@@ -48,6 +48,7 @@ impl JobRole {
             launcher: self.launcher,
             controller: self.launcher.has_controller().then_some(self.controller),
             command: self.project.command.clone(),
+            gpus: self.gpus(),
             ends: self.project.ends,
         }
     }

@@ -300,12 +300,12 @@ impl View {
         let share = self.placement.shares.iter().find(|share| share.node == node.name);
         let own = node.gpus.iter().filter(move |(_, gpu)| is_of_job(share, &gpu.description.uuid));
         own.enumerate().map(move |(position, (index, WatchedGpu { description, usage, stalls }))| {
-            let rank = rank_of_gpu(share, &node.places, &description.uuid, position);
+            let rank = rank_of_gpu(&self.placement, share, &node.places, &description.uuid, position);
             (rank, RankGpu { index: *index, description, usage: *usage, is_stalled: stalls.is_open() })
         })
     }
 
-    /// Returns the GPU of a rank.
+    /// Returns the GPU of a rank, the first one if its role has several for each.
     pub fn gpu(&self, rank: u32) -> Option<RankGpu<'_>> {
         let node = self.ranks.get(&rank)?.node;
         self.gpus(node).find(|(of, _)| *of == Some(rank)).map(|(_, gpu)| gpu)

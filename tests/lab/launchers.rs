@@ -363,6 +363,40 @@ mod full {
         }
     }
 
+    /// A rank is killed after the share of the other is finished.
+    #[test]
+    fn only_the_failed_share_of_the_inference_example_is_done_again() {
+        let lab = Lab::up();
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/inference");
+        let texts = ["infer.py", "digits.csv", "hvdctl.toml"]
+            .map(|file| (file, fs::read_to_string(format!("{example}/{file}")).unwrap()));
+        let waits =
+            "import time\nwhile rank == 1 and os.environ['HVDCTL_RESTART'] == '0':\n    time.sleep(0.1)\n\n# 3. ";
+        let files = texts.each_ref().map(|(file, text)| (*file, text.replace("# 3. ", waits)));
+        let files = files.each_ref().map(|(file, text)| (*file, text.as_str()));
+        let project = lab.project("inference", &files);
+        let results = lab.path().join("results");
+        let [project, fetched] = [&project, &results].map(|path| path.to_str().unwrap());
+        let mut job = lab.start(&["train", project, "-np", "2", "--restarts", "2", "--fetch", fetched]);
+        job.until(&["of them right: labels/part-00000-of-00002.jsonl"], s(120));
+        on("node2", "pkill -9 -f '[p]ython3 infer.py'");
+        let done = job.end(s(120)).code(0);
+        done.says(&[
+            "[0 node1] labels/part-00000-of-00002.jsonl is there already",
+            "of them right: labels/part-00001-of-00002.jsonl",
+        ]);
+        let mut lines = Vec::new();
+        for share in 0..2 {
+            let text = fs::read_to_string(results.join(format!("labels/part-0000{share}-of-00002.jsonl"))).unwrap();
+            let read = |line: &str| serde_json::from_str::<Value>(line).unwrap()["line"].as_u64().unwrap();
+            lines.extend(text.lines().skip(1).map(read));
+        }
+        lines.sort_unstable();
+        let images = texts[1].1.lines().count() as u64;
+        assert_eq!(lines, (1..=images).collect::<Vec<_>>(), "each image has one label");
+        no_job_is_left();
+    }
+
     #[test]
     fn an_elastic_job_goes_on_without_a_node_that_loses_power_and_takes_it_back() {
         let lab = Lab::three_up(IMAGE);

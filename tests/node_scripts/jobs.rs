@@ -132,7 +132,7 @@ fn jobs_that_are_lent_are_listed_like_the_others() {
     };
     let before = lists(&machine);
     let record = format!("./j1/job.json:{}", record("j1").trim());
-    assert_eq!(before, ["./j1/env.json:", record.as_str(), "./j1/states:1"]);
+    assert_eq!(before, ["./j1/env.json:", record.as_str(), "./j1/states:1.0 0 s "]);
     let open = |machine: &Machine| machine.prints(FACTS, "").contains("open j1 {");
     assert!(open(&machine));
     let read = || machine.prints(&["job/directory.sh", "job/read.sh"], "id=j1 file=log offset=0 quiet=");

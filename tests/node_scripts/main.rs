@@ -351,19 +351,25 @@ fn jobs_are_listed_or_it_fails() {
     let idle = "./j1/idle.1:1795262584 sleeping in nanosleep";
     // of a node that shares the directory
     let shared = ["./j2/nodes/c1/idle.4:1795262584 sleeping", "./j2/nodes/c1/place.4:{}"];
-    let first =
-        [idle, "./j1/job.json:{\"id\":\"j1\"}", "./j1/place.1:{\"rank\": 1}", "./j1/states:2", "./j2/job.json:{}"];
-    let all = [&first[..], &shared, &["./j2/states:0", "./j2/states:1"], &broken].concat();
+    let first = [
+        idle,
+        "./j1/job.json:{\"id\":\"j1\"}",
+        "./j1/place.1:{\"rank\": 1}",
+        "./j1/states:1.0 0 s ",
+        "./j1/states:1.5 1 s ",
+        "./j2/job.json:{}",
+    ];
+    let all = [&first[..], &shared, &["./j2/states:1.0 4 s "], &broken].concat();
     assert_eq!(listed(&machine.prints(list, "")), all);
-    for (tool, arguments) in [("grep", "*job.json*"), ("grep", "-aHc*"), ("find", "*")] {
+    for (tool, arguments) in [("grep", "*job.json*"), ("grep", "-aH?^*"), ("find", "*")] {
         machine.break_tool(tool, arguments, "Input/output error");
         assert_eq!(machine.fails(list, "").lines().next(), Some(&*format!("{tool}: Input/output error")));
         machine.repair();
     }
-    machine.break_tool("grep", "-aHc*", "./j2/states: No such file or directory");
+    machine.break_tool("grep", "-aH?^*", "./j2/states: No such file or directory");
     assert_eq!(
         listed(&machine.prints(list, "")),
-        [&[all[0], all[1], all[2], all[4]], &shared[..], &broken].concat(),
+        [&[all[0], all[1], all[2], all[5]], &shared[..], &broken].concat(),
         "pruned meanwhile"
     );
     machine.repair();

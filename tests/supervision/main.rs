@@ -14,6 +14,7 @@ mod job;
 mod lost;
 mod output;
 mod restarts;
+mod role_cycles;
 mod role_files;
 mod roles;
 mod samples;

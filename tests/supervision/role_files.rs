@@ -70,7 +70,7 @@ impl Spec {
 
     /// The ranks of each role on each node.
     pub fn placement_of_roles(&self) -> Placement {
-        let mut placement = Placement::default();
+        let mut placement = Placement { roles: self.recorded_roles(), ..Placement::default() };
         for (index, node) in NODES.iter().enumerate().filter(|(index, _)| self.ranks[*index] > 0) {
             placement.push(node, self.ranks[index]);
             placement.shares.last_mut().unwrap().roles = self.roles.iter().map(|role| role.ranks[index]).collect();
@@ -95,6 +95,7 @@ impl Spec {
             launcher: role.method.name().0,
             controller: None,
             command: role.arguments(),
+            gpus: 1,
             ends: role.ends,
         };
         self.roles.iter().map(role).collect()

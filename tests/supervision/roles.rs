@@ -379,3 +379,69 @@ fn a_node_that_is_gone_has_no_ports() {
     let refused = "cannot choose ports on node2: ssh: connect to host 127.0.0.2 port 12345: Connection refused";
     assert!(end.all.contains(refused), "{}", end.all);
 }
+
+/// What is lost of the second node.
+#[derive(Debug, Clone, Copy)]
+enum Lost {
+    Node,
+    Connection,
+}
+
+/// Each effect of the end of a role that is on the lost node: only one that may start again on it goes on.
+#[test]
+fn what_a_lost_node_means_depends_on_the_ends_of_its_role() {
+    let restarts = Ends::Restarts { times: 1 };
+    let silence = "is gone: the worker there did not answer at the end: ssh: connect to host 127.0.0.2 port 12345";
+    each(
+        [
+            (Lost::Node, Ends::Job, Some(silence)),
+            (Lost::Node, WITH_FIRST, Some(silence)),
+            (Lost::Node, restarts, Some(silence)),
+            (Lost::Connection, Ends::Job, None),
+            (Lost::Connection, WITH_FIRST, None),
+            (Lost::Connection, restarts, None),
+        ],
+        |(lost, ends, silence): (Lost, Ends, Option<&str>)| {
+            let cluster = Cluster::new();
+            let script = format!("[ $HVDCTL_RESTART = 0 ] || touch /run/cluster/shared/go; {SERVES}");
+            let generator = RoleSpec { ends, ..RoleSpec::shell("generator", Method::Env, [0, 1], &script) };
+            let script = format!("trap 'echo saved; exit 0' TERM; echo ready; {GO}");
+            let trainer = RoleSpec::shell("trainer", Method::Torchrun, [1, 0], &script);
+            let job = cluster.start(&Spec::roles(vec![trainer, generator]));
+            job.until_ready();
+            match lost {
+                Lost::Node => cluster.worker.signal(Signal::KILL),
+                Lost::Connection => {
+                    let sessions = cluster.worker.others().into_iter().filter(|process| process.name == "sshd");
+                    sessions.for_each(|session| session.signal(Signal::KILL));
+                }
+            }
+            let end = job.end();
+            let again: Vec<Value> = events(&end).into_iter().filter(|event| event["again"].is_u64()).collect();
+            assert_eq!(again.len(), usize::from(ends == restarts), "{again:?}{}", end.all);
+            match (silence, ends) {
+                (Some(silence), _) => drop(end.failed(&format!("rank 0 of generator on node2 {silence}"), 255)),
+                (None, Ends::Restarts { .. }) => succeeded(&end, &[1]),
+                (None, _) => assert_eq!((end.ending.launcher, end.ending.silent.len()), (Some(255), 0), "{}", end.all),
+            }
+            // it has saved, and the rank of the lost node too if it could
+            let is_asked = (0, !matches!((lost, ends), (Lost::Connection, Ends::Restarts { .. })));
+            assert_eq!(end.rank(0), is_asked, "{}", end.all);
+            let saved = matches!(lost, Lost::Connection);
+            assert_eq!(end.lines[1].iter().any(|line| line == "saved"), saved, "{}", end.all);
+        },
+    );
+}
+
+#[test]
+fn the_first_role_is_on_the_lost_node() {
+    let cluster = Cluster::new();
+    let trainer = RoleSpec::shell("trainer", Method::Torchrun, [0, 1], SERVES);
+    let generator = RoleSpec { ends: WITH_FIRST, ..RoleSpec::shell("generator", Method::Env, [1, 0], SERVES) };
+    let job = cluster.start(&Spec::roles(vec![trainer, generator]));
+    job.until_ready();
+    cluster.worker.signal(Signal::KILL);
+    let end = job.end();
+    end.failed("rank 0 of trainer on node2 is gone: the worker there did not answer at the end: ssh: connect", 255);
+    assert_eq!(end.rank(0), (0, true), "{}", end.all);
+}

@@ -96,12 +96,8 @@ fn for_pods(
         return Err(Error::usage("srun is the launcher of Slurm", "hvdctl export sbatch"));
     }
     let (inventory, nodes) = (&target.inventory, target.nodes());
-    let (options, command) = job_options(
-        &pods.job,
-        root,
-        inventory,
-        ResourceRequest { ranks: Some(pods.job.np), map_by: MapBy::Slot, per_node: None },
-    )?;
+    let resources = ResourceRequest { ranks: None, map_by: MapBy::Slot, per_node: None };
+    let (options, command) = job_options(&pods.job, format, root, inventory, resources)?;
     let needs_ssh = format == ExportFormat::MpiJob;
     let dockerfile = image(pods, root, &inventory.cluster.image, needs_ssh)?;
     check_dockerfile(pods, root, dockerfile.is_some())?;
@@ -118,13 +114,15 @@ fn for_pods(
         None => ProjectSource::Texts(&texts),
     };
     let image = ImageRequest { tag: pods.tag.clone(), pin: pods.pin.clone(), dockerfile: dockerfile.clone() };
+    let (variables, role_variables) = job_variables(&pods.job, &nodes, &options.roles)?;
     let request = ExportRequest {
         inventory,
         nodes: &nodes,
         name: &job_name(&pods.job, root),
         command: &command,
         options: &options,
-        variables: job_variables(&pods.job, &nodes)?,
+        variables,
+        role_variables,
         project,
         image,
         pods: PodRequest {
@@ -170,8 +168,8 @@ fn for_slurm(options: &cli::ExportSbatch, root: &Path, target: Target, is_on: bo
     }
     // its launcher may be Slurm's own
     let scheduled = target.inventory.clone().under_slurm();
-    let resources = ResourceRequest { ranks: Some(job.np), map_by: options.map_by, per_node: options.gpus_per_node };
-    let (job_options, command) = job_options(job, root, &scheduled, resources)?;
+    let resources = ResourceRequest { ranks: None, map_by: options.map_by, per_node: options.gpus_per_node };
+    let (job_options, command) = job_options(job, ExportFormat::Sbatch, root, &scheduled, resources)?;
     let job_options = JobOptions { submission: options.sbatch.clone(), ..job_options };
     let nodes = if target.inventory.slurm.is_some() { scheduled.nodes } else { target.nodes() };
     export(
@@ -182,7 +180,8 @@ fn for_slurm(options: &cli::ExportSbatch, root: &Path, target: Target, is_on: bo
             name: &job_name(job, root),
             command: &command,
             options: &job_options,
-            variables: job_variables(job, &nodes)?,
+            variables: job_variables(job, &nodes, &[])?.0,
+            role_variables: Vec::new(),
             project: ProjectSource::Image,
             image: ImageRequest::default(),
             pods: PodRequest::default(),

@@ -1,7 +1,7 @@
 //! `hvdctl train` and `hvdctl run`.
 
 pub mod dry_run;
-mod roles;
+pub(super) mod roles;
 
 use crate::cli;
 use crate::cluster::observation::ObservedNode;

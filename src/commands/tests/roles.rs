@@ -176,7 +176,7 @@ async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
         (format!("train {path} -np trainer=9"), "the role trainer has 9 ranks, but the nodes left have room for fewer"),
         (format!("train {path} -e RANK=1"), "RANK cannot be set: the launcher torchrun sets it"),
         (format!("notebook {path}"), "notebook does not support roles, but hvdctl.toml has trainer, generator"),
-        (format!("export sbatch {path} -np 2"), "export does not support roles"),
+        (format!("export sbatch {path} -np 2"), "export sbatch does not support roles"),
         (format!("train {plain} -np trainer=4"), "the project has no role trainer"),
         (format!("train {plain} --role trainer -np 1"), "its hvdctl.toml has no [[role]]"),
         (format!("train {plain}"), "the number of ranks is missing"),

@@ -44,7 +44,12 @@ pub fn listed(cluster: &str, nodes: &[(&str, &String)], launchers: &[&str], now:
 /// The files of a job of two ranks, one on each of two nodes.
 pub fn lines(id: &str, created: f64, started: u32) -> String {
     let json = serde_json::to_string(&record(id, created)).unwrap();
-    format!("./{id}/job.json:{json}\n./{id}/states:{started}\n")
+    format!("./{id}/job.json:{json}\n{}", starts(id, started))
+}
+
+/// The starts of so many ranks of a job.
+fn starts(id: &str, ranks: u32) -> String {
+    (0..ranks).map(|rank| format!("./{id}/states:1.0 {rank} s \n")).collect()
 }
 
 #[test]
@@ -54,6 +59,9 @@ fn the_state_of_a_job_follows_from_its_records() {
     let state = |nodes: &[(&str, &String)], launchers: &[&str], now| listed("lab", nodes, launchers, now)[0].state;
     assert_eq!(state(&both, &["j1"], 5000.0), Some(JobState::Running));
     assert_eq!(state(&[("a", &text), ("b", &none)], &["j1"], 5000.0), Some(JobState::Starting));
+    // the rank of a role that was started again is the same one
+    let twice = text.clone() + &starts("j1", 1);
+    assert_eq!(state(&[("a", &twice), ("b", &none)], &["j1"], 5000.0), Some(JobState::Starting));
     assert_eq!(state(&both, &["other"], 5000.0), Some(JobState::Lost), "no launcher, no result");
     assert_eq!(state(&[("a", &none), ("b", &none)], &[], 1010.0), Some(JobState::Starting), "it is being prepared");
     assert_eq!(state(&both, &[], 1010.0), Some(JobState::Lost), "its ranks had started");
@@ -73,7 +81,7 @@ fn a_job_under_slurm_has_the_state_that_slurm_gives_it_until_it_has_a_result() {
         let record = Record { scheduled: Some(Scheduled { is_placed, is_own: false }), ..record("j1", 1000.0) };
         let json = serde_json::to_string(&record).unwrap();
         let mut stored = StoredJobs::new();
-        add(&mut stored, "login", &format!("./j1/job.json:{json}\n./j1/states:{started}\n"));
+        add(&mut stored, "login", &format!("./j1/job.json:{json}\n{}", starts("j1", started)));
         let files = stored.get_mut("j1").unwrap();
         (files.container, files.queue) = (is_up.then(|| "its id".into()), queue);
         let job = jobs("lab", stored, &["login"], 5000.0).remove(0);
@@ -142,7 +150,7 @@ fn a_running_job_has_its_ranks_without_progress() {
     assert_eq!(places(&format!("{waits}./j1/place.1:{stack}\n")).as_deref(), Some("rank 1 on b is in: here"));
     assert_eq!(places(&format!("{waits}./j1/place.1:{{\n./j1/place.x:{stack}\n")), None);
     // of a node that shares the directory of the one that was asked; a rank can create others
-    let shared = format!("./j1/states:1\n./j1/nodes/c7/idle.1:1000 sleeping\n./j1/nodes/c7/place.1:{stack}\n");
+    let shared = format!("./j1/states:1.0 1 s \n./j1/nodes/c7/idle.1:1000 sleeping\n./j1/nodes/c7/place.1:{stack}\n");
     let forged = "./j1/nodes/\u{1b}[2J/idle.0:1 a\n./j1/nodes/c7/x/idle.0:1 a\n./j1/nodes/c7/result.json:{}\n";
     let job = &listed("lab", &[("login", &format!("{text}{shared}{forged}"))], &["j1"], 5000.0)[0];
     let idle: Vec<(u32, &str)> = job.idle.iter().map(|idle| (idle.rank, &*idle.node)).collect();

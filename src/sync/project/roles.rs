@@ -48,8 +48,8 @@ pub(super) struct RoleTable {
     #[serde(default)]
     ports: Vec<String>,
     /// The condition under which a rank is ready: `http://:$PORT_NAME/path` answers, `port NAME` accepts connections,
-    /// `line TEXT` is a part of a line that it has written, `file PATH` exists. Without it a rank is ready when it has
-    /// started.
+    /// `line TEXT` is a part of a line that it has written, `file PATH` was written since the rank was started (relative to
+    /// its working directory). Without it a rank is ready when it has started.
     ready: Option<String>,
     /// The seconds in which all ranks of the role have to be ready if another role needs it. The default is 600.
     ready_timeout_s: Option<NonZeroU32>,

@@ -1,18 +1,21 @@
 //! The inputs of `export`: the project, its hvdctl.toml, and files with variables, of which only the names are kept.
 
 use crate::cli::{self, ExportPods};
+use crate::commands::start::train::roles::with_launchers;
 use crate::error::Error;
 use crate::event::{Events, Message};
-use crate::export::ExportedVariable;
 use crate::export::dockerfile::{ImageRecipe, dockerfile};
 use crate::export::patch::{PodPatch, read_patches};
 use crate::export::project::{LARGEST, check_names, refused};
 use crate::export::variables::variables;
+use crate::export::{ExportFormat, Variables};
 use crate::files;
 use crate::inventory::{Inventory, Node};
 use crate::job::supervision::WatchOptions;
 use crate::launch::env_file::{self, EnvFiles};
+use crate::launch::job_size::JobSize;
 use crate::start::request::{JobOptions, ResourceRequest};
+use crate::start::roles::{JobRole, RoleOptions, choose};
 use crate::sync::project::{self, ProjectCommand, ProjectFile};
 use crate::sync::setup_files;
 use crate::sync::text_files::{self, TextFile};
@@ -26,20 +29,41 @@ const MOST_OF_DOCKERFILE: u64 = 1 << 20;
 /// The most bytes of a patch.
 const MOST_OF_PATCH: u64 = 1 << 20;
 
-/// Returns how the job is run, and its command.
+/// Returns how the job is run, and its command; of a project with roles that of the first one.
 pub(super) fn job_options(
     job: &cli::ExportedJob,
+    format: ExportFormat,
     root: &Path,
     inventory: &Inventory,
     resources: ResourceRequest,
 ) -> Result<(JobOptions, Vec<ProgramArgument>), Error> {
     let cluster = &inventory.cluster;
     let file = ProjectFile::read(root)?;
-    file.refuse_roles("export", "export a project without [[role]] for each program")?;
-    let ProjectCommand { argv, launcher, .. } = project::command(root, file, job.command.clone())?;
-    let launcher = job.launching.launcher(launcher, cluster)?;
+    match format {
+        ExportFormat::JobSet => {}
+        ExportFormat::MpiJob => {
+            file.refuse_roles("export mpijob", "hvdctl export jobset, which has pods for each role")?
+        }
+        ExportFormat::Sbatch => {
+            file.refuse_roles("export sbatch", "start the job with hvdctl train, or use hvdctl export jobset")?;
+        }
+    }
+    let names_roles = job.role.is_some() || matches!(job.np, Some(JobSize::Roles(_)));
+    let (argv, launcher, roles) = if file.roles.is_empty() && !names_roles {
+        if job.np.is_none() {
+            return Err(Error::usage("the number of ranks is missing", "give it with -np N"));
+        }
+        let ProjectCommand { argv, launcher, .. } = project::command(root, file, job.command.clone())?;
+        (argv, job.launching.launcher(launcher, cluster)?, Vec::new())
+    } else {
+        let of_project = file.launcher;
+        let asked = RoleOptions { size: job.np.as_ref(), only: job.role.as_deref(), command: job.command.clone() };
+        let roles = with_launchers(choose(file.roles, asked)?, &job.launching, of_project, cluster)?;
+        (roles[0].project.command.clone(), roles[0].launcher, roles)
+    };
+    let ranks = job.np.as_ref().and_then(JobSize::ranks).filter(|_| roles.is_empty());
     let options = JobOptions {
-        resources,
+        resources: ResourceRequest { ranks, ..resources },
         launcher,
         controller: job.launching.controller(cluster.controller),
         bind: cluster.bind,
@@ -52,7 +76,7 @@ pub(super) fn job_options(
         log_progress: false,
         env: BTreeMap::new(),
         env_files: EnvFiles::new(),
-        roles: Vec::new(),
+        roles,
         watch: WatchOptions::default(),
     };
     Ok((options, argv))
@@ -103,11 +127,12 @@ pub(super) fn check_env_files(
     Ok(())
 }
 
-/// Returns the variables of the ranks. Of files only the names are kept.
+/// Returns the variables of all ranks, and those of each role. Of files only the names are kept.
 pub(super) fn job_variables(
     job: &cli::ExportedJob,
     nodes: &[Node],
-) -> Result<BTreeMap<String, ExportedVariable>, Error> {
+    roles: &[JobRole],
+) -> Result<(Variables, Vec<Variables>), Error> {
     let names = |file: &Path| Ok::<BTreeSet<String>, Error>(env_file::read(file)?.into_keys().collect());
     let mut files = BTreeMap::new();
     for file in nodes.iter().filter_map(|node| node.container.env_file.clone()) {
@@ -115,8 +140,12 @@ pub(super) fn job_variables(
             files.insert(file.clone(), names(&file)?);
         }
     }
-    let file = job.env_file.as_deref().map(names).transpose()?;
-    variables(nodes, &files, file.unwrap_or_default(), &job.env)
+    let file = job.env_file.as_deref().map(names).transpose()?.unwrap_or_default();
+    let of = |role: &BTreeMap<String, String>| variables(nodes, &files, role, &file, &job.env);
+    let of_roles = roles.iter().map(|role| of(&role.project.env)).collect::<Result<Vec<_>, _>>()?;
+    let mut all = of(&BTreeMap::new())?;
+    all.extend(of_roles.iter().flatten().map(|(name, value)| (name.clone(), value.clone())));
+    Ok((all, of_roles))
 }
 
 /// Returns the Dockerfile of the job's image, unless that is the cluster's.

@@ -1,16 +1,17 @@
 //! The programs that `train` starts: the command of a project, or its roles.
 
-use crate::cli;
+use crate::cli::{self, LauncherChoice};
 use crate::cluster::target::Target;
 use crate::error::Error;
 use crate::inventory::Cluster;
 use crate::launch::job_size::JobSize;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
+use crate::model::role_size::RoleSize;
 use crate::schedule::check_roles;
 use crate::start::request::check_ranks;
 use crate::start::roles::{JobRole, RoleOptions, choose};
-use crate::sync::project::{self, ProjectCommand, ProjectFile};
+use crate::sync::project::{self, ProjectCommand, ProjectFile, ProjectRole};
 use crate::text::argument::ProgramArgument;
 use std::path::Path;
 
@@ -69,14 +70,27 @@ pub(super) fn command(root: &Path, options: &cli::Train, cluster: &Cluster) -> R
     let asked = RoleOptions { size: options.np.as_ref(), only: options.role.as_deref(), command: given };
     let chosen = choose(file.roles, asked)?;
     check_options(&options.running)?;
+    let roles = with_launchers(chosen, choice, of_project, cluster)?;
+    check_roles(&roles, cluster)?;
+    let argv = roles[0].project.command.clone();
+    Ok(JobCommand { argv, is_default: false, launcher: roles[0].launcher, roles })
+}
+
+/// Returns roles with their launchers. `of_project`: that of the project's file.
+///
+/// # Errors
+/// A launcher that the cluster or the options do not go with.
+pub(in crate::commands::start) fn with_launchers(
+    chosen: Vec<(ProjectRole, RoleSize)>,
+    choice: &LauncherChoice,
+    of_project: Option<LauncherName>,
+    cluster: &Cluster,
+) -> Result<Vec<JobRole>, Error> {
     let own: Vec<Option<LauncherName>> = chosen.iter().map(|(role, _)| role.launcher).collect();
     let launchers = choice.launchers(&own, of_project, cluster)?;
     let controller = choice.controller(cluster.controller);
     let role = |((project, size), launcher)| JobRole { project, size, launcher, controller };
-    let roles: Vec<JobRole> = chosen.into_iter().zip(launchers).map(role).collect();
-    check_roles(&roles, cluster)?;
-    let argv = roles[0].project.command.clone();
-    Ok(JobCommand { argv, is_default: false, launcher: roles[0].launcher, roles })
+    Ok(chosen.into_iter().zip(launchers).map(role).collect())
 }
 
 /// Refuses the options that a job with roles does not have.

@@ -171,3 +171,19 @@ async fn a_module_that_the_image_lacks_is_named_before_the_start() {
     nodes.play(ends_with([0, 0]));
     hvdctl(&nodes, &format!("{train} -e PYTHONPATH=/data/lib")).await.code(0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_modules_of_every_role_are_sought() {
+    let nodes = two_up().await.copy();
+    let file = "[[role]]\nname = \"trainer\"\ncommand = [\"./run.sh\"]\nlauncher = \"env\"\nranks = 1\n\
+                [[role]]\nname = \"generator\"\ncommand = [\"python\", \"serve.py\"]\nlauncher = \"env\"\nranks = 1\n";
+    let serve = ("serve.py", 0o644, "import sklearn\n");
+    let (_dir, path) = project(&[("run.sh", 0o755, "#!/bin/sh\n"), serve, ("hvdctl.toml", 0o644, file)]);
+    nodes.fault("node2", "find imports", Fault::Fails("missing sklearn 1\n".into()));
+    let missing = "error: the image test/horovod:1 has no module sklearn, which serve.py imports in line 1";
+    hvdctl(&nodes, &format!("train {path}")).await.code(125).complains(&[missing]);
+    // what its ranks have and the worker has not may decide what is found
+    std::fs::write(format!("{path}/hvdctl.toml"), format!("{file}env = {{ PYTHONPATH = \"/data/lib\" }}\n")).unwrap();
+    let started = hvdctl(&nodes, &format!("train {path} --dry-run")).await;
+    started.code(0);
+}

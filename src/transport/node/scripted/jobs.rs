@@ -231,8 +231,8 @@ impl NodeState {
                     _ => {}
                 }
             }
-            let started = directory.log.lines().filter(|frame| frame.ends_with(" s ")).count();
-            text.push_str(&format!("./{job}/states:{started}\n"));
+            let starts = directory.log.lines().filter(|frame| frame.ends_with(" s "));
+            text.extend(starts.map(|frame| format!("./{job}/states:{frame}\n")));
         }
         text
     }
