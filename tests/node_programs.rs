@@ -1,6 +1,8 @@
 //! Unit tests of the node programs (the Python files below `src/scripts`) and of what examples decide without a
 //! framework, with the supported Python interpreters that are in `PATH` or installed by pyenv.
 
+#![allow(clippy::print_stderr, reason = "tests that cannot be made here say so")]
+
 use hvdctl::model::fault::Fault;
 use hvdctl::model::job_state::JobState;
 use hvdctl::model::queue::QueueEntry;

@@ -27,7 +27,7 @@ class Peer:
         self.name, self.address, self.key = node["name"], node["address"], node["public_key"]
         self.configured, self.local = [], []
         self.describe(node)
-        self.told_local = None
+        self.reported_local = None
         # by node: when it said so, and what it said (endpoint, MTU, round trip, port for relaying)
         self.seen = {}
         self.state, self.since, self.via = "unreachable", now, None
@@ -88,7 +88,7 @@ class Peers:
                     # a new key, and most likely the old place
                     self.peers[name] = Peer(node, now, limit)
                     self.peers[name].worked, self.peers[name].seen = peer.worked, peer.seen
-                    self.peers[name].told_local, self.peers[name].route = peer.told_local, peer.route
+                    self.peers[name].reported_local, self.peers[name].route = peer.reported_local, peer.route
             elif peer.describe(node) and not peer.is_connected():
                 peer.queue, peer.next_attempt = [], now
         for name, node in nodes.items():
@@ -217,8 +217,8 @@ class Peers:
         """Takes a message of a peer. Returns the reply, or None, and True if the interface should be looked at."""
         reply, look = None, not peer.is_connected() or peer.trial is not None
         peer.heard = now
-        if "local" in message and message["local"] != peer.told_local:
-            peer.told_local = message["local"]
+        if "local" in message and message["local"] != peer.reported_local:
+            peer.reported_local = message["local"]
             if not peer.is_connected():
                 peer.queue = []
         if message.get("via") != peer.via and "via" in message:
@@ -293,7 +293,7 @@ class Peers:
             elif parts:
                 configured += [endpoints.join(host, parts[1]) for host in self.resolved.get(parts[0], ())]
         news = sorted(peer.seen.values(), key=lambda one: -one[0])
-        local = [text for text in (peer.told_local or []) + peer.local if endpoints.address_of(text)]
+        local = [text for text in (peer.reported_local or []) + peer.local if endpoints.address_of(text)]
         port = self.network["port"]
         return endpoints.candidates(
             peer.worked, configured, [said[0] for _, said in news], local, self.own or (), port, self.inside)
