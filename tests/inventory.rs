@@ -47,6 +47,9 @@ fn the_smallest_has_the_documented_defaults() {
         pull: Pull::Missing,
         runtime: RuntimeChoice::Container,
         state_dir: None,
+        network: None,
+        network_range: None,
+        network_port: 51820,
         port: 12345,
         worker: "hworker".into(),
         master: "hmaster".into(),
@@ -87,6 +90,7 @@ fn the_smallest_has_the_documented_defaults() {
         slots: None,
         address: None,
         interface: None,
+        endpoint: None,
         owner: None,
         host_key: None,
         container: Container::default(),
@@ -113,6 +117,7 @@ fn every_field_is_read() {
 name = "Lab_1.a-b"
 image = "registry.example.com:5000/team/horovod:0.28@sha256:0123456789abcdef0123456789abcdef"
 pull = "never"
+network_port = 51_821
 port = 0x1234
 worker = "w1"
 master = "m1"
@@ -185,6 +190,9 @@ master = true
         pull: Pull::Never,
         runtime: RuntimeChoice::Container,
         state_dir: None,
+        network: None,
+        network_range: None,
+        network_port: 51821,
         port: 0x1234,
         worker: "w1".into(),
         master: "m1".into(),
@@ -234,6 +242,7 @@ master = true
         slots: Some(2),
         address: None,
         interface: Some("eth0".into()),
+        endpoint: None,
         owner: None,
         host_key: None,
         container: Container {
@@ -259,6 +268,7 @@ master = true
         slots: Some(1024),
         address: Some("fd00::2".parse().expect("an address")),
         interface: Some("ib0.8001".into()),
+        endpoint: None,
         owner: None,
         host_key: None,
         container: Container {
