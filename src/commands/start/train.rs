@@ -56,7 +56,7 @@ fn best_request(running: &cli::Running, context: &Context) -> Result<Option<Best
 async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Context) -> Result<Outcome, Error> {
     let root = project::find(&options.project)?;
     let JobCommand { argv: command, is_default: is_default_command, launcher, roles } =
-        roles::command(&root, &options, context.target.cluster())?;
+        roles::command(&root, &options, &context.target)?;
     let np = roles::ranks(&options).filter(|_| roles.is_empty());
     check_ranks(&context.target, np, options.running.gpus_per_node)?;
     let (title, name) = (options.running.name.clone(), options.name_on_nodes.clone());

@@ -199,3 +199,38 @@ async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
     assert_eq!(NODES.map(|node| nodes.state(node)), before);
     hvdctl(&nodes, &format!("train {path} --dry-run --scheduler ssh")).await.code(0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn roles_get_the_nodes_that_on_names() {
+    let nodes = Nodes::new(&["node1", "node2", "node3"]);
+    hvdctl(&nodes, "up").await.code(0);
+    let (_beside, beside) = project(FILE);
+    let (_dir, path) = project(&FILE.replace("beside = 'trainer'\n", ""));
+    let (_plain, plain) = project("");
+    for (on, rows) in [
+        ("trainer=node3,generator=node1", ["node1  0-1 ", "node3  2-3 "]),
+        ("trainer=node[2-3],generator=node2", ["node2  0-1 ", "node3  2-3 "]),
+        // what is not named has any node that is selected
+        ("node1,trainer=node2", ["node1  0-1 ", "node2  2-3 "]),
+    ] {
+        let done = hvdctl(&nodes, &format!("train {path} --dry-run --on {on}")).await;
+        done.code(0).says(&rows);
+    }
+    let before = ["node1", "node2", "node3"].map(|node| nodes.state(node));
+    for (line, words) in [
+        (format!("train {path} --on worker=node1"), "the project has no role worker"),
+        (format!("train {plain} -np 1 --on trainer=node1"), "the project has no role trainer"),
+        (format!("train {path} --on trainer=node1"), "the role generator needs a node with room for 1 rank"),
+        (
+            format!("train {beside} --on trainer=node1,generator=node2"),
+            "the role generator shares the nodes of trainer (`beside`), which may have none of node2",
+        ),
+        ("run -np 1 --on trainer=node1 -- true".to_owned(), "--on trainer=…: only train starts roles"),
+        ("status --on trainer=node1".to_owned(), "--on trainer=…: only train starts roles"),
+    ] {
+        let done = hvdctl(&nodes, &line).await;
+        done.complains(&[words, "hint: "]);
+        assert_ne!(done.code, 0, "{done}");
+    }
+    assert_eq!(["node1", "node2", "node3"].map(|node| nodes.state(node)), before);
+}

@@ -3,14 +3,13 @@
 use crate::cli;
 use crate::cluster::target::Target;
 use crate::error::Error;
-use crate::inventory::Cluster;
 use crate::launch::job_size::JobSize;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
 use crate::schedule::check_roles;
 use crate::start::request::check_ranks;
 use crate::start::roles::{JobRole, RoleOptions, choose};
-use crate::sync::project::{self, ProjectCommand, ProjectFile};
+use crate::sync::project::{self, ProjectCommand, ProjectFile, ProjectRole};
 use crate::text::argument::ProgramArgument;
 use std::path::Path;
 
@@ -57,22 +56,27 @@ pub(super) fn check_size(options: &cli::Train, target: &Target) -> Result<(), Er
 ///
 /// # Errors
 /// No command, or more than one; roles that are not as the options say; what roles do not support.
-pub(super) fn command(root: &Path, options: &cli::Train, cluster: &Cluster) -> Result<JobCommand, Error> {
-    let (file, given) = (ProjectFile::read(root)?, options.command.clone());
+pub(super) fn command(root: &Path, options: &cli::Train, target: &Target) -> Result<JobCommand, Error> {
+    let (file, given, cluster) = (ProjectFile::read(root)?, options.command.clone(), target.cluster());
     let (choice, of_project) = (&options.running.launching.choice, file.launcher);
-    let names_roles = options.role.is_some() || matches!(options.np, Some(JobSize::Roles(_)));
+    let names_roles =
+        options.role.is_some() || matches!(options.np, Some(JobSize::Roles(_))) || !target.of_roles.is_empty();
     if file.roles.is_empty() && !names_roles {
         let ProjectCommand { argv, is_default, launcher } = project::command(root, file, given)?;
         let launcher = choice.launcher(launcher, cluster)?;
         return Ok(JobCommand { argv, is_default, launcher, roles: Vec::new() });
     }
-    let asked = RoleOptions { size: options.np.as_ref(), only: options.role.as_deref(), command: given };
+    let on = target.of_roles.keys().map(String::as_str).collect();
+    let asked = RoleOptions { size: options.np.as_ref(), only: options.role.as_deref(), command: given, on };
     let chosen = choose(file.roles, asked)?;
     check_options(&options.running)?;
     let own: Vec<Option<LauncherName>> = chosen.iter().map(|(role, _)| role.launcher).collect();
     let launchers = choice.launchers(&own, of_project, cluster)?;
     let controller = choice.controller(cluster.controller);
-    let role = |((project, size), launcher)| JobRole { project, size, launcher, controller };
+    let role = |((project, size), launcher): ((ProjectRole, _), _)| {
+        let nodes = target.of_roles.get(&project.name).cloned();
+        JobRole { project, size, launcher, controller, nodes }
+    };
     let roles: Vec<JobRole> = chosen.into_iter().zip(launchers).map(role).collect();
     check_roles(&roles, cluster)?;
     let argv = roles[0].project.command.clone();
