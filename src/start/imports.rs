@@ -98,7 +98,10 @@ pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> 
     }
     let with_worker = |observed: &'a ObservedNode| Some((observed, worker_of_image(cluster, &observed.runtime)?));
     // that of the launcher's node has no project mounted
+    let first_role = (!plan.options.roles.is_empty()).then_some(0);
     let hosts = plan.hosts.others.iter().chain([&plan.hosts.launcher]);
+    // the program of the job is that of its first role
+    let hosts = hosts.filter(|host| first_role.is_none() || host.ranks_of(first_role) > 0);
     let (observed, worker) = hosts.map(|host| &host.observed).find_map(with_worker)?;
     let directory = cluster.project_directory(&plan.program.name);
     let program = program(&script, &project.files, directory.as_deref().unwrap_or(WORKSPACE))?;
@@ -116,7 +119,11 @@ pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> 
         restarts_help: false,
         ports: Vec::new(),
     };
-    let message = format!("{} has no module {module}, which {} imports in line {line}", place(cluster), script.file);
+    let message = format!(
+        "{} has no module {module}, which {} imports in line {line}",
+        place(&observed.runtime.image_name(cluster)),
+        script.file
+    );
     let error = Error::check(message, failed.hint_on_module(&module));
     Some(MissingModule { node: observed.name(), worker, error })
 }

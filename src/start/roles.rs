@@ -1,6 +1,7 @@
 //! The roles of a job as they were asked for: those of the project, with what the command line says of them.
 
 use crate::error::Error;
+use crate::inventory::{Cluster, Pull};
 use crate::launch::job_size::JobSize;
 use crate::launch::placement::RankCount;
 use crate::launch::role_placement::RoleShape;
@@ -24,9 +25,26 @@ pub struct JobRole {
     pub controller: Controller,
     /// The names of the nodes that it may have; `None`: all that are selected.
     pub nodes: Option<Vec<String>>,
+    /// Its image, if that is not the cluster's.
+    pub image: Option<RoleImage>,
+}
+
+/// The image of a role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleImage {
+    /// Its name.
+    pub name: String,
+    /// When the role's nodes get it, and from where.
+    pub pull: Pull,
 }
 
 impl JobRole {
+    /// Returns a role of a project with its own image, if it names one, and without options of the command line.
+    pub fn new(project: ProjectRole, size: RoleSize, launcher: LauncherName, cluster: &Cluster) -> JobRole {
+        let image = project.environment.image.clone().map(|name| RoleImage { name, pull: cluster.pull });
+        JobRole { project, size, launcher, controller: cluster.controller, nodes: None, image }
+    }
+
     /// Returns the launcher.
     pub fn launcher(&self) -> &'static Launcher {
         launch::launcher(self.launcher, self.controller)

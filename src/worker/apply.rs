@@ -34,7 +34,8 @@ const LOST_GPUS: &str = "lost its GPUs";
 pub fn desired(inventory: &Inventory, observed: &ObservedNode) -> Result<ContainerSpec, NodeError> {
     let node = &observed.member.node;
     let gpus = network::gpu_request(node, &observed.facts);
-    let worker = ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address);
+    let mut worker = ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address);
+    worker.spec.image = observed.runtime.image_name(&inventory.cluster);
     let storage = &observed.facts.storage;
     let worker = worker.with_data(&inventory.cluster, node, &storage.pushed);
     Ok(worker.with_virtualenvs(&inventory.cluster, &storage.virtualenvs))

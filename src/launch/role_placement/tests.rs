@@ -72,11 +72,11 @@ fn roles_that_may_have_fewer_nodes_come_first() {
         (vec![on(&two, role("a", Ranks(2))), RoleShape { beside: Some(0), ..role("b", Ranks(2)) }], "n0 2 2"),
         (vec![role("a", Ranks(2)), RoleShape { beside: Some(0), ..on(&last, role("b", Ranks(2))) }], "n2 2 2"),
         // each has all of its own
+        (vec![on(&two, role("a", PerNode(2))), on(&last, role("b", PerNode(1)))], "n0 2 0, n1 2 0, n2 0 1, n3 0 1"),
         (
-            vec![on(&two, role("a", PerNode(2))), on(&last, role("b", PerNode(1)))],
-            "n0 2 0, n1 2 0, n2 0 1, n3 0 1",
+            vec![role("a", PerNode(1)), on(&last, role("b", Nodes { nodes: 1, ranks: None }))],
+            "n0 1 0, n1 1 0, n2 0 4, n3 1 0",
         ),
-        (vec![role("a", PerNode(1)), on(&last, role("b", Nodes { nodes: 1, ranks: None }))], "n0 1 0, n1 1 0, n2 0 4, n3 1 0"),
     ] {
         assert_eq!(placed(&nodes, &roles).as_deref(), Ok(expected), "{roles:?}");
     }
@@ -150,15 +150,18 @@ fn any_roles() -> impl Strategy<Value = Vec<RoleShape<'static>>> {
         1 => (1u32..4).prop_map(RoleSize::PerNode),
     ];
     let nodes = prop_oneof![2 => Just(None), 1 => (1usize..128).prop_map(|set| Some(SETS[set].as_slice()))];
-    prop::collection::vec((size, 0u32..4, prop::option::of(any::<prop::sample::Index>()), nodes), 1..5).prop_map(|roles| {
-        let role = |(number, (size, gpus, beside, nodes)): (usize, (RoleSize, u32, Option<prop::sample::Index>, _))| {
-            // of an earlier role, so that there is no circle
-            let beside = beside.filter(|_| number > 0).map(|index| index.index(number));
-            let beside = beside.filter(|_| !matches!(size, RoleSize::Nodes { .. }));
-            RoleShape { name: ["a", "b", "c", "d"][number], size, gpus, beside, nodes }
-        };
-        roles.into_iter().enumerate().map(role).collect()
-    })
+    prop::collection::vec((size, 0u32..4, prop::option::of(any::<prop::sample::Index>()), nodes), 1..5).prop_map(
+        |roles| {
+            let role =
+                |(number, (size, gpus, beside, nodes)): (usize, (RoleSize, u32, Option<prop::sample::Index>, _))| {
+                    // of an earlier role, so that there is no circle
+                    let beside = beside.filter(|_| number > 0).map(|index| index.index(number));
+                    let beside = beside.filter(|_| !matches!(size, RoleSize::Nodes { .. }));
+                    RoleShape { name: ["a", "b", "c", "d"][number], size, gpus, beside, nodes }
+                };
+            roles.into_iter().enumerate().map(role).collect()
+        },
+    )
 }
 
 /// The first role of the group of a role.

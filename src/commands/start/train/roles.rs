@@ -7,6 +7,7 @@ use crate::launch::job_size::JobSize;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
 use crate::schedule::check_roles;
+use crate::start::environments::check_runtime;
 use crate::start::request::check_ranks;
 use crate::start::roles::{JobRole, RoleOptions, choose};
 use crate::sync::project::{self, ProjectCommand, ProjectFile, ProjectRole};
@@ -75,10 +76,11 @@ pub(super) fn command(root: &Path, options: &cli::Train, target: &Target) -> Res
     let controller = choice.controller(cluster.controller);
     let role = |((project, size), launcher): ((ProjectRole, _), _)| {
         let nodes = target.of_roles.get(&project.name).cloned();
-        JobRole { project, size, launcher, controller, nodes }
+        JobRole { controller, nodes, ..JobRole::new(project, size, launcher, cluster) }
     };
     let roles: Vec<JobRole> = chosen.into_iter().zip(launchers).map(role).collect();
     check_roles(&roles, cluster)?;
+    check_runtime(&roles, cluster)?;
     let argv = roles[0].project.command.clone();
     Ok(JobCommand { argv, is_default: false, launcher: roles[0].launcher, roles })
 }
