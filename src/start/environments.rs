@@ -141,7 +141,9 @@ async fn images_on(
         let nodes: Vec<&str> = lacking.iter().map(|member| member.node.name.as_str()).collect();
         let gets = if wanted.pull == Pull::Peers { "gets it from another node first" } else { "pulls it first" };
         events.note(format!("{}: the job {gets}: {}", nodeset::fold(&nodes), wanted.name));
-        found.iter_mut().for_each(|image| drop(image.get_or_insert_with(image::to_be_pulled)));
+        for image in &mut found {
+            image.get_or_insert_with(image::to_be_pulled);
+        }
         return Ok(found);
     }
     let nodes = |ok| NodeResults { ok, failed: Vec::new() };

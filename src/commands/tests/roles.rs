@@ -277,6 +277,10 @@ async fn the_nodes_of_a_role_get_its_image() {
     assert_eq!(last_images(&nodes), ["test/horovod:1", "team/serve:1"]);
     let recorded = NODES.map(|node| file(&nodes, node, "job.json")["image"].as_str().unwrap().to_owned());
     assert_eq!(recorded, ["test/horovod:1", "team/serve:1"]);
+    // the job goes on in it
+    let worker = nodes.state("node2").containers[0].id.clone();
+    hvdctl(&nodes, "up").await.code(0);
+    assert_eq!(nodes.state("node2").containers[0].id, worker);
 }
 
 #[tokio::test(start_paused = true)]
