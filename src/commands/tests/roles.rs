@@ -277,6 +277,10 @@ async fn the_nodes_of_a_role_get_its_image() {
     assert_eq!(last_images(&nodes), ["test/horovod:1", "team/serve:1"]);
     let recorded = NODES.map(|node| file(&nodes, node, "job.json")["image"].as_str().unwrap().to_owned());
     assert_eq!(recorded, ["test/horovod:1", "team/serve:1"]);
+    // PATH of the launcher's image is not that of the other
+    let launch = file(&nodes, "node1", "launch.json");
+    let inherits = [0, 1].map(|role: usize| launch["roles"][role]["inherits"].to_string());
+    assert_eq!(inherits, ["null", r#"["HVDCTL_*","PYTHONUNBUFFERED"]"#]);
     // the job goes on in it
     let worker = nodes.state("node2").containers[0].id.clone();
     hvdctl(&nodes, "up").await.code(0);
