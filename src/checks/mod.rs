@@ -57,7 +57,7 @@ pub struct NodeView<'a> {
     pub containers: &'a [ContainerSummary],
     /// The cluster's image, if the node has it.
     pub image: Option<&'a Image>,
-    /// What its containers have for a role of a job.
+    /// The environment of its containers for a role of a job.
     pub own: OwnEnvironment,
     /// Set if it needs a worker; the launcher's node needs none for its ranks.
     pub worker: bool,

@@ -40,11 +40,11 @@ pub struct RuntimeState {
     pub containers: Vec<ContainerSummary>,
     /// The image of its containers, if the node has it: the cluster's, or its own.
     pub image: Option<Image>,
-    /// What it has in place of what the inventory says.
+    /// The environment of its containers for a role of a job.
     pub own: OwnEnvironment,
 }
 
-/// What the containers of a node have for a role of a job, in place of what the inventory says.
+/// The environment that the containers of a node have for a role of a job, as far as it is not that of the inventory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnEnvironment {
     /// The name of their image, if that is not the cluster's.

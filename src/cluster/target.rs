@@ -107,8 +107,11 @@ impl Target {
     }
 }
 
+/// Roles, each with the expression of its nodes.
+type NodesByRole<'a> = Vec<(&'a str, String)>;
+
 /// Splits `NODES,ROLE=NODES,…` into the nodes that are of no role, and those of each role.
-fn by_role(expression: &str) -> Result<(String, Vec<(&str, String)>), String> {
+fn by_role(expression: &str) -> Result<(String, NodesByRole<'_>), String> {
     if !expression.contains('=') {
         return Ok((expression.to_owned(), Vec::new()));
     }

@@ -112,25 +112,30 @@ pub async fn provide(
         }
     }
     for (image, positions) in images {
-        let members = positions.iter().map(|position| allocated.nodes[*position].member.clone()).collect();
-        let found = images_on(image, members, site, is_dry_run).await?;
+        let member = |position: &usize| allocated.nodes[*position].member.clone();
+        let members = positions.iter().map(member).collect();
+        let others = (0..allocated.nodes.len()).filter(|position| !positions.contains(position));
+        let others = others.map(|position| member(&position)).filter(|other| other.node.is_source()).collect();
+        let found = images_on(image, (members, others), site, is_dry_run).await?;
         positions.iter().zip(found).for_each(|(position, image)| allocated.nodes[*position].runtime.image = image);
     }
     Ok(())
 }
 
-/// Returns the image of a role on each of its nodes, which get it if they lack it.
+/// Returns the image of a role on each of its nodes, which get it if they lack it. `others`: nodes from which they may
+/// get it.
 async fn images_on(
     wanted: &RoleImage,
-    members: Vec<Member>,
+    (members, others): (Vec<Member>, Vec<Member>),
     site: Site<'_>,
     is_dry_run: bool,
 ) -> Result<Vec<Option<Image>>, Error> {
     let Site { events, session, .. } = site;
     let find = async |member: Member| member.runtime().await?.image(&wanted.name).await;
-    let on_each =
-        async || session.cancellation.run(async { each_node(members.clone(), events, find).await.all() }).await;
-    let mut found = on_each().await?;
+    let on_each = async |nodes: &[Member]| {
+        session.cancellation.run(async { each_node(nodes.to_vec(), events, find).await.all() }).await
+    };
+    let mut found = on_each(&members).await?;
     let is_wanted = |image: &Option<Image>| image::is_wanted_by(wanted.pull, &wanted.name, image.is_some());
     let lacking: Vec<Member> =
         members.iter().zip(&found).filter(|(_, image)| is_wanted(image)).map(|(member, _)| member.clone()).collect();
@@ -149,7 +154,11 @@ async fn images_on(
     let nodes = |ok| NodeResults { ok, failed: Vec::new() };
     let (done, failed): (usize, Vec<NodeError>) = match wanted.pull {
         Pull::Peers => {
-            let given = give(&SourceChoice::Anywhere, &wanted.name, nodes(members.clone()), site).await?;
+            let elsewhere = if found.iter().any(Option::is_some) { Vec::new() } else { on_each(&others).await? };
+            let other = others.iter().zip(elsewhere).find(|(_, image)| image.is_some());
+            let from = other.map(|(other, _)| SourceChoice::Node(other.node.name.clone()));
+            let from = from.unwrap_or(SourceChoice::Anywhere);
+            let given = give(&from, &wanted.name, nodes(members.clone()), site).await?;
             (given.ok.len(), given.failed)
         }
         _ => {
@@ -157,7 +166,7 @@ async fn images_on(
             (pulled.ok.len(), pulled.failed)
         }
     };
-    if failed.is_empty() { on_each().await } else { Err(Error::Nodes { failed, done }) }
+    if failed.is_empty() { on_each(&members).await } else { Err(Error::Nodes { failed, done }) }
 }
 
 #[cfg(test)]

@@ -161,7 +161,7 @@ pub struct ImageParts {
     pub build: Option<String>,
     /// The commands that add to the image.
     pub setup: Option<Vec<String>>,
-    /// What these read.
+    /// The files that these read.
     pub setup_files: Vec<String>,
 }
 

@@ -270,6 +270,14 @@ async fn the_nodes_of_a_role_get_its_image() {
     assert_eq!((has_it(), last_images(&nodes)[1].as_str()), ([false; 2], "test/horovod:1"));
     assert_given_back(&nodes, "after it was refused");
 
+    // it is copied from another node, which the engines of the test cannot do to its end
+    let mut peers = inventory(&nodes);
+    peers.cluster.pull = Pull::Peers;
+    let before = nodes.copy();
+    before.edit("node1", |state| state.images.push("team/serve:1".to_owned()));
+    hvdctl_on(&before, peers, &line, mpsc::unbounded_channel().1).await;
+    assert_eq!(before.count("docker export"), [1, 0]);
+
     nodes.edit("node2", |state| state.has_registry = true);
     nodes.play(goes_on([("node1", 0), ("node1", 1), ("node2", 2), ("node2", 3)]));
     hvdctl(&nodes, &line).await.code(0);

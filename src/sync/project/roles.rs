@@ -77,14 +77,14 @@ pub(super) struct RoleTable {
     activate: Option<Vec<String>>,
 }
 
-/// What the ranks of a role find on their nodes, as far as the role has its own.
+/// The environment of a role's ranks on their nodes, as far as the role has its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RoleEnvironment {
     /// The image that replaces the cluster's and that of the project's Dockerfile.
     pub image: Option<String>,
     /// The commands that add to the image, in place of those of the project.
     pub setup: Option<Vec<String>>,
-    /// What these read.
+    /// The files that these read.
     pub setup_files: Vec<String>,
     /// The lines that replace those of `activate` in the inventory.
     pub activate: Option<Vec<String>>,
@@ -120,7 +120,7 @@ pub struct ProjectRole {
     pub ends: Ends,
     /// Variables of its ranks.
     pub env: BTreeMap<String, String>,
-    /// What its ranks find on their nodes.
+    /// The environment of its ranks on their nodes.
     pub environment: RoleEnvironment,
 }
 
