@@ -18,7 +18,7 @@ pub use details::{Details, GpuUser, Versions, versions};
 pub use nodes::has_gpus;
 
 use crate::cluster::member::Member;
-use crate::cluster::observation::RuntimeState;
+use crate::cluster::observation::{OwnEnvironment, RuntimeState};
 use crate::error::NodeError;
 use crate::gpus::health::report::NodeHealth;
 use crate::gpus::rules::{self as gpu_rules, GpuNode};
@@ -59,6 +59,8 @@ pub struct NodeView<'a> {
     pub containers: &'a [ContainerSummary],
     /// The cluster's image, if the node has it.
     pub image: Option<&'a Image>,
+    /// The environment of its containers for a role of a job.
+    pub own: OwnEnvironment,
     /// Set if it needs a worker; the launcher's node needs none for its ranks.
     pub worker: bool,
     /// Facts that only `doctor` reads.
@@ -95,6 +97,7 @@ impl<'a> NodeView<'a> {
             limits: member.transport.engine_limits().clone(),
             containers: runtime.map_or(&[], |runtime| &runtime.containers),
             image: runtime.and_then(|runtime| runtime.image.as_ref()),
+            own: runtime.map(|runtime| runtime.own.clone()).unwrap_or_default(),
             worker: true,
             details: None,
             starting: Vec::new(),

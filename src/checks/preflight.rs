@@ -433,8 +433,15 @@ fn second_address(view: &NodeView<'_>) -> Option<Finding> {
     ))
 }
 
-/// Compares images by their content: engines that store images differently give the same image different ids.
-fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
+/// Compares images by their content: engines that store images differently give the same image different ids. Nodes of
+/// roles with other images are compared among each other.
+fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Finding> {
+    let name = |view: &NodeView<'_>| view.own.image.clone().unwrap_or_else(|| inventory.cluster.image.clone());
+    let by_name = nodeset::alike(views.iter().map(|view| (name(view), view)));
+    by_name.iter().filter_map(|(image, views)| same_image(image, views)).collect()
+}
+
+fn same_image(image: &str, views: &[&NodeView<'_>]) -> Option<Finding> {
     let mut ids = BTreeMap::new();
     let mut images = Vec::new();
     for view in views {
@@ -442,7 +449,6 @@ fn images(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
             images.push((view.node, ids.entry(content).or_insert_with(|| short(id)).clone()));
         }
     }
-    let image = &inventory.cluster.image;
     let what = format!("{image} is not the same image on all nodes");
     Some(differing(Error, Check::Image, &what, images)?.explain(
         "ranks from different images may be incompatible, and hang or fail",

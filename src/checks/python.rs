@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 /// Finds workers whose `python3` is another one: its version, its prefix, or the file behind all links.
 pub(super) fn differs(inventory: &Inventory, views: &[NodeView<'_>]) -> Option<Finding> {
-    let pythons = views.iter().filter_map(|view| Some((view.node, python(inventory, view)?))).collect();
+    // those of a role with lines of its own are not those of the others
+    let of_inventory = views.iter().filter(|view| view.own.activate.is_none());
+    let pythons = of_inventory.filter_map(|view| Some((view.node, python(inventory, view)?))).collect();
     Some(differing(Warning, Check::Versions, "the Python of ranks differs", pythons)?.explain(
         "ranks may have other packages there, or not start",
         "let `activate` in the inventory set up the same Python on every node (`hvdctl env create` makes such a \

@@ -13,7 +13,7 @@ use crate::node::names::HostNames;
 use crate::node::network::{self, Endpoint};
 use crate::node::permissions::{ExposedPath, WHY};
 use crate::runtime::container::ContainerSummary;
-use crate::runtime::spec::is_setup_image;
+use crate::runtime::spec::{image_of, is_setup_image};
 use crate::runtime::{Image, Runtime};
 use crate::transport::node::Script;
 
@@ -38,8 +38,26 @@ pub struct RuntimeState {
     pub engine: Runtime,
     /// Its containers.
     pub containers: Vec<ContainerSummary>,
-    /// The cluster's image, if the node has it.
+    /// The image of its containers, if the node has it: the cluster's, or its own.
     pub image: Option<Image>,
+    /// The environment of its containers for a role of a job.
+    pub own: OwnEnvironment,
+}
+
+/// The environment that the containers of a node have for a role of a job, as far as it is not that of the inventory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnEnvironment {
+    /// The name of their image, if that is not the cluster's.
+    pub image: Option<String>,
+    /// The lines of `activate`, if they are not the node's. [`ObservedNode::member`] has them, too.
+    pub activate: Option<Vec<String>>,
+}
+
+impl RuntimeState {
+    /// Returns the name of the image of its containers; processes have none.
+    pub fn image_name(&self, cluster: &Cluster) -> String {
+        self.own.image.clone().unwrap_or_else(|| image_of(cluster))
+    }
 }
 
 /// The observed state of a node.
@@ -67,12 +85,20 @@ impl ObservedNode {
         &self.member.node.name
     }
 
-    /// The id of the cluster's image.
+    /// The id of the image of its containers.
     ///
     /// # Errors
     /// When the node does not have it.
     pub fn image_id(&self, cluster: &Cluster) -> Result<&str, NodeError> {
         self.runtime.image.as_ref().map(|image| image.id.as_str()).ok_or_else(|| {
+            if let Some(image) = self.runtime.own.image.as_ref().filter(|image| !is_setup_image(image)) {
+                return NodeError::failed(self.name(), &format!("find the image {image} of a role"), "No such image")
+                    .kind(ErrorKind::ImageMissing)
+                    .hint(format!(
+                        "hvdctl image push {image} copies it from a node that has it, hvdctl image pull {image} gets it \
+                         from its registry"
+                    ));
+            }
             let first = match cluster.pull {
                 Pull::Never => "load it on the node",
                 Pull::Peers => "`hvdctl up` takes it from another node; otherwise load it on the node",
@@ -80,8 +106,9 @@ impl ObservedNode {
                     "`hvdctl up` pulls it if a registry has it; otherwise load it on the node"
                 }
             };
-            if is_setup_image(&cluster.image) {
-                return NodeError::failed(self.name(), &format!("find the image {}", cluster.image), "No such image")
+            let image = self.runtime.own.image.as_ref().unwrap_or(&cluster.image);
+            if is_setup_image(image) {
+                return NodeError::failed(self.name(), &format!("find the image {image}"), "No such image")
                     .kind(ErrorKind::ImageMissing)
                     .hint(
                         "hvdctl image push copies it from a node that has it; train and image build rebuild a \
@@ -198,7 +225,7 @@ pub async fn engine(cluster: &Cluster, member: &Member) -> Result<RuntimeState, 
     let engine = member.runtime().await?;
     let containers = engine.containers().await?;
     let image = engine.image(&cluster.image).await?;
-    Ok(RuntimeState { engine, containers, image })
+    Ok(RuntimeState { engine, containers, image, own: OwnEnvironment::default() })
 }
 
 /// Observes a node's system and engine concurrently.

@@ -120,6 +120,9 @@ pub async fn run(
     let (target, fleet) = Cancellation::new(&signal).run(target).await?;
     let description = command.description();
     target::check_command(target.cluster(), &command, &description)?;
+    if !matches!(command, Command::Train(_)) {
+        target.refuse_roles()?;
+    }
     let Description { locks, signal: policy, .. } = description;
     let Locks { purpose, wait } = locks.unwrap_or_default();
     let locks = LockSet::new(&target.cluster().name, &purpose, wait, events);

@@ -130,12 +130,13 @@ impl ProjectBuild<'_> {
 
     /// Builds the image on a node, and leaves no container there.
     async fn build_on(&self, observed: &ObservedNode, image: &str, env: BTreeMap<String, Secret>) -> Result<(), Error> {
-        let (Recipe { setup, dockerfile }, Site { events, session, .. }) = (self.recipe, self.site);
+        let (Recipe { setup, dockerfile, base }, Site { events, session, .. }) = (self.recipe, self.site);
         let files = || dockerfile.as_ref().expect("only a Dockerfile has a context").context.archive();
         let dockerfile =
             dockerfile.as_ref().map(|dockerfile| ProjectDockerfile { name: &dockerfile.name, context: &files });
         let (cluster, limit, shows_output) = (self.site.cluster(), self.limit, self.shows_output);
-        let build = Build { cluster, dockerfile, setup, image, env, limit, shows_output };
+        let base = base.as_deref().unwrap_or(&cluster.image);
+        let build = Build { cluster, base, dockerfile, setup, image, env, limit, shows_output };
         let built = session.cancellation.run(async { Ok(build.run(observed, events).await?) }).await;
         if built.is_err() {
             // a build that was cancelled has not removed it

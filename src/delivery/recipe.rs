@@ -1,4 +1,4 @@
-//! The recipe of a project's image: its Dockerfile, or else the cluster's image, and its setup.
+//! The recipe of a project's image: its Dockerfile, or else the cluster's image or that of a role, and its setup.
 
 use super::pull::login;
 use crate::cluster::observation::ObservedNode;
@@ -9,7 +9,7 @@ use crate::image::setup::Setup;
 use crate::inventory::Cluster;
 use crate::runtime::Runtime;
 use crate::sync::files::ProjectFiles;
-use crate::sync::project::ProjectFile;
+use crate::sync::project::ImageParts;
 use crate::sync::setup_files;
 use crate::worker::image;
 use anyhow::Context as _;
@@ -22,6 +22,8 @@ pub struct Recipe {
     pub(super) setup: Setup,
     /// The Dockerfile that is built first and replaces the cluster's image.
     pub(super) dockerfile: Option<OwnDockerfile>,
+    /// The image that replaces the cluster's where there is no Dockerfile.
+    pub(super) base: Option<String>,
 }
 
 /// A project's own Dockerfile.
@@ -37,18 +39,15 @@ pub(super) struct OwnDockerfile {
 impl Recipe {
     /// Returns that which adds to the cluster's image what a step installs.
     pub fn of_step(step: &str) -> Recipe {
-        Recipe { setup: Setup::of_step(step), dockerfile: None }
+        Recipe { setup: Setup::of_step(step), ..Recipe::default() }
     }
 
-    /// Reads that of a project, if it has one.
+    /// Reads that of a project.
     ///
     /// # Errors
     /// If a file that it needs cannot be read or is wrong.
-    pub async fn read(root: &Path) -> Result<Option<Recipe>, Error> {
-        let ProjectFile { build, setup, setup_files: named, .. } = ProjectFile::read(root)?;
-        if build.is_none() && setup.is_none() {
-            return Ok(None);
-        }
+    pub async fn read(root: &Path, parts: ImageParts) -> Result<Recipe, Error> {
+        let ImageParts { base, build, setup, setup_files: named } = parts;
         let path = root.to_owned();
         let reading = tokio::task::spawn_blocking(move || {
             let files = setup_files::select(&path, &named)?;
@@ -59,11 +58,11 @@ impl Recipe {
             Some(name) => Some(OwnDockerfile::read(root, name).await?),
             None => None,
         };
-        Ok(Some(Recipe { setup, dockerfile }))
+        Ok(Recipe { setup, dockerfile, base })
     }
 
-    /// Returns the content of what the setup is added to: of the cluster's image, or of all that makes the
-    /// Dockerfile's. `None` if the node lacks an image that the Dockerfile builds on.
+    /// Returns the content of what the setup is added to: of the cluster's image, of that of a role, or of all that
+    /// makes the Dockerfile's. `None` if the node lacks one that can be pulled.
     ///
     /// # Errors
     /// If the node lacks the cluster's image.
@@ -76,6 +75,9 @@ impl Recipe {
         let content =
             async |image: &str| Ok::<_, NodeError>(engine.image(image).await?.and_then(|image| image.content));
         let Some(OwnDockerfile { name, bases, context }) = &self.dockerfile else {
+            if let Some(base) = &self.base {
+                return content(base).await;
+            }
             let missing = || {
                 NodeError::failed(node, "build on the cluster's image", "it is not on this node")
                     .hint("hvdctl up, or hvdctl image push")
@@ -92,10 +94,10 @@ impl Recipe {
         Ok(Some(parts.join("\n")))
     }
 
-    /// Pulls what the Dockerfile builds on and the node lacks, because the name of the image depends on it.
+    /// Pulls what the image builds on and the node lacks, because the name of the image depends on it.
     pub(super) async fn pull_bases(&self, observed: &ObservedNode, site: Site<'_>) -> Result<(), Error> {
         let engine = &observed.runtime.engine;
-        for base in self.dockerfile.iter().flat_map(|dockerfile| &dockerfile.bases) {
+        for base in self.dockerfile.iter().flat_map(|dockerfile| &dockerfile.bases).chain(&self.base) {
             if engine.image(base).await?.is_none() {
                 let node = &observed.member.node;
                 let login = login(base, std::iter::once(node), site).await?;

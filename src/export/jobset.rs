@@ -163,6 +163,9 @@ fn export_roles(request: &ExportRequest<'_>) -> Result<Exported, Error> {
             variables: &request.role_variables[*number],
         };
         let mut container = container(request, &parts, group)?;
+        if let Some(image) = &role.role.image {
+            container.image.clone_from(&image.name);
+        }
         container.ports = role.ports().into_iter().map(|(_, port)| Port { name: None, container_port: port }).collect();
         let is_needed = all.iter().any(|other| other.role.project.needs.contains(number));
         match (role.probe(), is_needed) {

@@ -81,6 +81,12 @@ impl<'a> RolePods<'a> {
                 "set `launcher` of the role to torchrun or env in hvdctl.toml",
             ));
         }
+        if role.project.environment.setup.is_some() {
+            return Err(Error::usage(
+                format!("the role {name} has a `setup` of its own, and Kubernetes builds no image"),
+                "build its image, push it to a registry, and name it as `image` of the role in place of `setup`",
+            ));
+        }
         let shape = shape::of_role(request, role, role.launcher == LauncherName::Env)?;
         if u64::from(shape.pods) * u64::from(shape.ranks) > MOST_RANKS {
             return Err(too_many());
@@ -294,8 +300,7 @@ mod tests {
         std::fs::write(directory.path().join("hvdctl.toml"), text).unwrap();
         let project = ProjectFile::read(directory.path()).unwrap().roles.remove(0);
         let size = project.size.unwrap();
-        let controller = crate::inventory::Controller::Gloo;
-        let role = JobRole { project, size, launcher: LauncherName::Env, controller };
+        let role = JobRole::new(project, size, LauncherName::Env, &crate::inventory::Cluster::default());
         let pods = RolePods { role: &role, number: 0, name: "a".into(), shape: Shape { pods: 1, ranks: 1, gpus: 0 } };
         let filled = pods.filled("$PORT_HTTP ${PORT_B_2}x $PORT_HTTPS ${PORT_HTTP $PORT_http $$PORT_B_2");
         assert_eq!(filled, "20000 20001x $PORT_HTTPS ${PORT_HTTP $PORT_http $20001");

@@ -39,8 +39,10 @@ pub struct ProjectDockerfile<'a> {
 
 /// The build of an image.
 pub struct Build<'a> {
-    /// The cluster, whose image is the base if there is no Dockerfile.
+    /// The cluster.
     pub cluster: &'a Cluster,
+    /// The image that is the base if there is no Dockerfile.
+    pub base: &'a str,
     /// The Dockerfile that is built first.
     pub dockerfile: Option<ProjectDockerfile<'a>>,
     /// The steps that add to that image.
@@ -65,7 +67,7 @@ impl Build<'_> {
         remove_containers(engine, self.cluster).await?;
         let base = match &self.dockerfile {
             Some(dockerfile) => self.run_dockerfile(dockerfile, observed, events).await?,
-            None => self.cluster.image.clone(),
+            None => self.base.to_owned(),
         };
         let start = engine.image_start(&base).await?;
         let node = &observed.member.node;

@@ -95,7 +95,7 @@ rules! {
         "^(?:/[A-Za-z0-9_.@+-]+)+$", directory;
 
     /// A line that a shell runs.
-    pub(super) LINE: "a line of bash", 4096, r"^[^\x00-\x08\x0a-\x1f\x7f]*\S[^\x00-\x08\x0a-\x1f\x7f]*$", |_| Ok(());
+    pub LINE: "a line of bash", 4096, r"^[^\x00-\x08\x0a-\x1f\x7f]*\S[^\x00-\x08\x0a-\x1f\x7f]*$", |_| Ok(());
 
     /// A machine as the ssh client takes it.
     pub HOST: "a host as for ssh: an alias, a name or an address", 253, "^[A-Za-z0-9_:][A-Za-z0-9._:%-]*$", host;

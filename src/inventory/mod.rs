@@ -30,7 +30,9 @@ mod sets;
 
 pub use crate::model::engine::{EngineChoice, RuntimeChoice};
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
-pub use check::{FILE, GPU, HOST, HOST_KEY, IMAGE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size};
+pub use check::{
+    FILE, GPU, HOST, HOST_KEY, IMAGE, LINE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size,
+};
 pub use container::{Device, Mount, Ulimit};
 pub use env_file::env_lines;
 pub use fault::{Faults, FieldFault};

@@ -1,14 +1,16 @@
 //! Placement of the roles of a job: which ranks of which role are on which node.
 //!
 //! A role and those that share its nodes (`beside`) are a group. The groups get nodes in order, each the smallest
-//! number on which all of its ranks fit, and no node belongs to two of them. On the nodes of a group the ranks of the
-//! other roles are spread evenly, and those of its first role fill what these leave. Either all ranks are placed, or
-//! none.
+//! number on which all of its ranks fit, and no node belongs to two of them. A group that may have only some of the
+//! nodes comes before those that may have more. On the nodes of a group the ranks of the other roles are spread evenly,
+//! and those of its first role fill what these leave. Either all ranks are placed, or none.
 
 use super::placement::{MapBy, Placement, place};
 use crate::error::Error;
 use crate::model::role_size::RoleSize;
+use crate::text::nodeset;
 use crate::text::units::count;
+use std::collections::BTreeSet;
 
 /// A node without the ranks of any role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub struct RoleShape<'a> {
     pub gpus: u32,
     /// The number of the role whose nodes it shares.
     pub beside: Option<usize>,
+    /// The names of the nodes that it may have; `None`: all.
+    pub nodes: Option<&'a [String]>,
 }
 
 /// Why ranks cannot be placed.
@@ -68,9 +72,11 @@ impl Room {
 }
 
 /// A role and those that share its nodes, by their numbers.
-struct RoleGroup {
+struct RoleGroup<'a> {
     base: usize,
     beside: Vec<usize>,
+    /// The names of the nodes that all of them may have; `None`: all.
+    nodes: Option<BTreeSet<&'a str>>,
 }
 
 /// The ranks of each role on each node.
@@ -85,23 +91,28 @@ struct Roles<'a> {
 /// Places roles on nodes, in the order of both. The field `beside` of the roles forms no circle.
 ///
 /// # Errors
-/// [`Error::Usage`] if not all ranks fit, or if two roles are to have all nodes that others leave.
+/// [`Error::Usage`] if not all ranks fit, if two roles are to have all nodes that others leave, or if roles that share
+/// nodes may have none in common.
 pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement, Error> {
-    let groups: Vec<RoleGroup> = groups(roles);
-    let open: Vec<&str> =
-        groups.iter().filter(|group| is_open(roles, group)).map(|group| roles[group.base].name).collect();
-    if let [one, other, ..] = open[..] {
-        return Err(Error::usage(
-            format!("the roles {one} and {other} would both get all nodes that are left"),
-            "give one of them `nodes` as well, or `ranks` instead of `ranks_per_node`",
-        ));
+    let mut groups = groups(roles)?;
+    groups.sort_by_key(|group| group.nodes.as_ref().map_or(usize::MAX, BTreeSet::len));
+    let open: Vec<&RoleGroup<'_>> = groups.iter().filter(|group| is_open(roles, group)).collect();
+    for (number, one) in open.iter().enumerate() {
+        if let Some(other) = open[..number].iter().find(|other| other.may_take_from(one)) {
+            let names = [other.base, one.base].map(|role| roles[role].name);
+            return Err(Error::usage(
+                format!("the roles {} and {} would both get all nodes that are left", names[0], names[1]),
+                "give one of them `nodes` as well, or `ranks` instead of `ranks_per_node`, or each nodes of its own: \
+                 --on ROLE=NODES,ROLE=NODES",
+            ));
+        }
     }
     let free: Vec<usize> = (0..rooms.len()).collect();
     let table = Roles { rooms, roles }.groups(&groups, &free).map_err(|why| {
         Error::usage(
             why,
             "ask for fewer ranks in hvdctl.toml or by -np ROLE=N, select more nodes, or raise `slots` (or `gpus`) of a \
-             [[node]]; roles get nodes in their order in the file",
+             [[node]]; roles get nodes in their order in the file, first those with the fewest by --on ROLE=NODES",
         )
     })?;
     let mut placement = Placement::default();
@@ -112,7 +123,22 @@ pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement,
     Ok(placement)
 }
 
-fn groups(roles: &[RoleShape<'_>]) -> Vec<RoleGroup> {
+impl RoleGroup<'_> {
+    /// Returns whether both may have one of the nodes.
+    fn may_take_from(&self, other: &RoleGroup<'_>) -> bool {
+        match (&self.nodes, &other.nodes) {
+            (Some(one), Some(other)) => !one.is_disjoint(other),
+            _ => true,
+        }
+    }
+
+    /// Returns whether it may have a node.
+    fn may_have(&self, room: &Room) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(room.node.as_str()))
+    }
+}
+
+fn groups<'a>(roles: &[RoleShape<'a>]) -> Result<Vec<RoleGroup<'a>>, Error> {
     let root = |mut role: usize| {
         // at most as many steps as there are roles
         for _ in roles {
@@ -121,12 +147,29 @@ fn groups(roles: &[RoleShape<'_>]) -> Vec<RoleGroup> {
         role
     };
     let bases = (0..roles.len()).filter(|role| roles[*role].beside.is_none());
-    let beside = |base| (0..roles.len()).filter(|role| *role != base && root(*role) == base).collect();
-    bases.map(|base| RoleGroup { base, beside: beside(base) }).collect()
+    let group = |base| {
+        let beside: Vec<usize> = (0..roles.len()).filter(|role| *role != base && root(*role) == base).collect();
+        let mut nodes: Option<BTreeSet<&str>> = None;
+        for role in [&[base], beside.as_slice()].concat() {
+            let RoleShape { name, nodes: Some(own), .. } = &roles[role] else { continue };
+            let own: BTreeSet<&str> = own.iter().map(String::as_str).collect();
+            let common = nodes.as_ref().map_or_else(|| own.clone(), |nodes| nodes & &own);
+            if common.is_empty() {
+                let (base, own) = (roles[base].name, nodeset::fold(&Vec::from_iter(own)));
+                return Err(Error::usage(
+                    format!("the role {name} shares the nodes of {base} (`beside`), which may have none of {own}"),
+                    format!("leave {name} out of --on, or name nodes there that both may have"),
+                ));
+            }
+            nodes = Some(common);
+        }
+        Ok(RoleGroup { base, beside, nodes })
+    };
+    bases.map(group).collect()
 }
 
 /// Returns whether a group gets all nodes that the others leave.
-fn is_open(roles: &[RoleShape<'_>], group: &RoleGroup) -> bool {
+fn is_open(roles: &[RoleShape<'_>], group: &RoleGroup<'_>) -> bool {
     matches!(roles[group.base].size, RoleSize::PerNode(_))
 }
 
@@ -138,7 +181,7 @@ fn evenly(ranks: u32, nodes: usize) -> impl Iterator<Item = u32> {
 
 impl Roles<'_> {
     /// Places groups on the free nodes, given by their numbers.
-    fn groups(&self, groups: &[RoleGroup], free: &[usize]) -> Result<RankTable, Lack> {
+    fn groups(&self, groups: &[RoleGroup<'_>], free: &[usize]) -> Result<RankTable, Lack> {
         let Some((group, others)) = groups.split_first() else {
             return Ok(vec![vec![0; self.roles.len()]; self.rooms.len()]);
         };
@@ -148,16 +191,14 @@ impl Roles<'_> {
             RoleSize::Nodes { ranks, .. } => ranks.unwrap_or(1),
             RoleSize::PerNode(ranks) => ranks,
         };
-        let usable: Vec<usize> =
-            free.iter().copied().filter(|node| self.rooms[*node].most(base.gpus) >= least).collect();
+        let is_usable = |room: &Room| group.may_have(room) && room.most(base.gpus) >= least;
+        let usable: Vec<usize> = free.iter().copied().filter(|node| is_usable(&self.rooms[*node])).collect();
         let too_few = |wanted: &str| {
             let left: Vec<&str> = usable.iter().map(|node| self.rooms[*node].node.as_str()).collect();
             let left = if left.is_empty() { "none".to_owned() } else { left.join(", ") };
             let (ranks, each) = (count(least as usize, "rank"), each(base.gpus));
-            format!(
-                "the role {} needs {wanted} with room for {ranks}{each}; of the nodes left these have it: {left}",
-                base.name
-            )
+            let of = if group.nodes.is_some() { "the nodes left that --on gives it" } else { "the nodes left" };
+            format!("the role {} needs {wanted} with room for {ranks}{each}; of {of} these have it: {left}", base.name)
         };
         let sizes: Vec<usize> = match base.size {
             RoleSize::Ranks(ranks) => (1..=usable.len().min(ranks as usize)).collect(),
@@ -186,7 +227,9 @@ impl Roles<'_> {
                     return Ok(table);
                 }
                 // with fewer nodes it leaves more of them
-                Err(why) if is_open(self.roles, group) => lack = why,
+                Err(why) if is_open(self.roles, group) && others.iter().any(|other| other.may_take_from(group)) => {
+                    lack = why;
+                }
                 Err(why) => return Err(why),
             }
         }
@@ -194,7 +237,7 @@ impl Roles<'_> {
     }
 
     /// Places a group on exactly these nodes. Returns the ranks of each role on each of them.
-    fn group(&self, group: &RoleGroup, nodes: &[usize]) -> Result<RankTable, Lack> {
+    fn group(&self, group: &RoleGroup<'_>, nodes: &[usize]) -> Result<RankTable, Lack> {
         let mut table = vec![vec![0; self.roles.len()]; nodes.len()];
         for &role in &group.beside {
             let on_each: Vec<u32> = match self.roles[role].size {
@@ -216,7 +259,13 @@ impl Roles<'_> {
     }
 
     /// Returns how many ranks of the first role of a group each node has, where the others leave these rooms.
-    fn base(&self, group: &RoleGroup, nodes: &[usize], rooms: &[Room], table: &RankTable) -> Result<Vec<u32>, Lack> {
+    fn base(
+        &self,
+        group: &RoleGroup<'_>,
+        nodes: &[usize],
+        rooms: &[Room],
+        table: &RankTable,
+    ) -> Result<Vec<u32>, Lack> {
         let base = &self.roles[group.base];
         let most: Vec<u32> = rooms.iter().map(|room| room.most(base.gpus)).collect();
         let of_each = |ranks: u32| match most.iter().position(|most| *most < ranks) {
@@ -264,7 +313,7 @@ impl Roles<'_> {
     }
 
     /// Describes nodes that have room for fewer ranks than the first role of a group has.
-    fn too_many(&self, group: &RoleGroup, ranks: u32, rooms: &[Room], most: &[u32]) -> Lack {
+    fn too_many(&self, group: &RoleGroup<'_>, ranks: u32, rooms: &[Room], most: &[u32]) -> Lack {
         let (base, nodes) = (&self.roles[group.base], rooms.iter().zip(most));
         let of_nodes: Vec<String> = nodes.map(|(room, most)| format!("{}: {most}", room.node)).collect();
         let beside: Vec<&str> = group.beside.iter().map(|role| self.roles[*role].name).collect();

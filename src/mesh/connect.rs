@@ -202,7 +202,7 @@ impl Connecting<'_> {
         accepts: impl AsyncFn(&str) -> Result<bool, Error>,
     ) -> Result<String, Error> {
         let Site { target, fleet, events, session } = self.site;
-        let outside = Target { inventory: target.inventory.outside_network(), selected: target.selected.clone() };
+        let outside = Target { inventory: target.inventory.outside_network(), ..target.clone() };
         let site = Site { target: &outside, fleet, session, events };
         let as_outside = |mut node: ObservedNode| {
             node.member.node.interface = None;

@@ -30,6 +30,8 @@ pub const LABEL_JOB: &str = "hvdctl.job";
 pub const LABEL_PYTHON: &str = "hvdctl.python";
 /// The directory on the node that is mounted at [`WORKSPACE`](crate::paths::WORKSPACE).
 pub const LABEL_WORKSPACE: &str = "hvdctl.workspace";
+/// A worker with the image or the lines of `activate` of a role of a job, which are not those of the inventory.
+pub const LABEL_FOR_ROLE: &str = "hvdctl.for-role";
 /// The hvdctl process that works as root in the container.
 pub const LABEL_PROCESS: &str = "hvdctl.process";
 
@@ -171,6 +173,8 @@ pub struct ContainerSpec {
     pub workspace: Option<String>,
     /// Set if that directory was created just now: a container that had an earlier one mounted does not see it.
     pub new_workspace: bool,
+    /// Set if it has the image or the lines of `activate` of a role, which are not those of the inventory.
+    pub for_role: bool,
     /// The job that it serves.
     pub job: Option<String>,
     /// Environment in addition to the image's, as `NAME=VALUE`; nothing secret.
@@ -271,7 +275,8 @@ impl ContainerSpec {
             shm_size: cluster.shm_size,
         };
         let (cluster, env) = (cluster.name.clone(), Vec::new());
-        ContainerSpec { name, cluster, role, spec, workspace: None, new_workspace: false, job: None, env, init: None }
+        let (workspace, new_workspace, for_role) = (None, false, false);
+        ContainerSpec { name, cluster, role, spec, workspace, new_workspace, for_role, job: None, env, init: None }
     }
 
     /// Returns its main process, as argv.
@@ -301,6 +306,7 @@ impl ContainerSpec {
             (LABEL_SPEC, Some(self.spec.hash())),
             (LABEL_SPEC_FULL, Some(self.spec.json())),
             (LABEL_WORKSPACE, self.workspace.clone()),
+            (LABEL_FOR_ROLE, self.for_role.then(|| "yes".to_owned())),
             (LABEL_JOB, self.job.clone()),
         ];
         labels.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()

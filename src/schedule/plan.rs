@@ -14,6 +14,7 @@ use crate::launch::placement::Placement;
 use crate::model::launcher::LauncherName;
 use crate::record::JobState;
 use crate::record::frames::Frame;
+use crate::start::environments::provide;
 use crate::start::execute::{self, Launched, new_id};
 use crate::start::in_worker::{NodeCores, check_launcher, cores};
 use crate::start::plan::JobPlan;
@@ -112,7 +113,8 @@ impl Scheduler<'_> {
         let Site { target, events, session, .. } = self.site;
         // a large project is read while the nodes are observed; the first failure ends both
         let nodes = self.allocate(&options, allocating);
-        let (program, nodes) = tokio::try_join!(session.cancellation.run(program), nodes)?;
+        let (program, mut nodes) = tokio::try_join!(session.cancellation.run(program), nodes)?;
+        provide(&mut nodes, &options.roles, self.site, allocating == Allocating::DryRun).await?;
         let id = if allocating == Allocating::DryRun { "ID".to_owned() } else { new_id() };
         let plan = JobPlan::new(target, nodes, program, options, id)?;
         plan.report(events);
@@ -296,10 +298,11 @@ pub async fn run(plan: &JobPlan, site: Site<'_>, on_frame: impl FnMut(&str, &Fra
 async fn check_placed(plan: &JobPlan, Site { events, session, .. }: Site<'_>) -> Result<(), Error> {
     plan.check(events)?;
     // the images are built for the default launcher
-    let others = plan.launchers().filter(|(name, _)| *name != LauncherName::default());
-    let programs: BTreeSet<&str> = others.map(|(_, commands)| commands[0].argv[0].as_str()).collect();
-    for program in programs {
-        session.cancellation.run(check_launcher(plan, program)).await?;
+    let others = plan.launchers().enumerate().filter(|(_, (name, _))| *name != LauncherName::default());
+    let programs: BTreeSet<(&str, String)> =
+        others.map(|(part, (_, commands))| (commands[0].argv[0].as_str(), plan.image_of(part))).collect();
+    for (program, image) in programs {
+        session.cancellation.run(check_launcher(plan, program, &image)).await?;
     }
     Ok(())
 }

@@ -179,6 +179,8 @@ pub(super) async fn create(
     let Member { node, .. } = &host.observed.member;
     let (interface, ulimits) = (host.endpoint.label.clone(), node.container.ulimits.clone());
     let record = Record { ranks: host.ranks, interface, ulimits, ..record };
+    let image = host.observed.runtime.own.image.clone().or(record.image.clone());
+    let record = Record { image, ..record };
     let placed = (&record.placement, node.name.as_str(), &host.endpoint);
     let launcher = match roles {
         [] => record.launcher().rank_description(&host.endpoint, first).to_string(),

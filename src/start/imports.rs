@@ -114,7 +114,10 @@ async fn missing_of<'a>(plan: &'a JobPlan, command: &[ProgramArgument]) -> Optio
     let (project, script) = (plan.program.project.as_ref()?, PythonScript::of(command)?);
     let with_worker = |observed: &'a ObservedNode| Some((observed, worker_of_image(cluster, &observed.runtime)?));
     // that of the launcher's node has no project mounted
+    let first_role = (!plan.options.roles.is_empty()).then_some(0);
     let hosts = plan.hosts.others.iter().chain([&plan.hosts.launcher]);
+    // the program of the job is that of its first role
+    let hosts = hosts.filter(|host| first_role.is_none() || host.ranks_of(first_role) > 0);
     let (observed, worker) = hosts.map(|host| &host.observed).find_map(with_worker)?;
     let directory = cluster.project_directory(&plan.program.name);
     let program = program(&script, &project.files, directory.as_deref().unwrap_or(WORKSPACE))?;
@@ -132,7 +135,11 @@ async fn missing_of<'a>(plan: &'a JobPlan, command: &[ProgramArgument]) -> Optio
         restarts_help: false,
         ports: Vec::new(),
     };
-    let message = format!("{} has no module {module}, which {} imports in line {line}", place(cluster), script.file);
+    let message = format!(
+        "{} has no module {module}, which {} imports in line {line}",
+        place(&observed.runtime.image_name(cluster)),
+        script.file
+    );
     let error = Error::check(message, failed.hint_on_module(&module));
     Some(MissingModule { node: observed.name(), worker, error })
 }

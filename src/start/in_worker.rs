@@ -11,7 +11,6 @@ use crate::inventory::Cluster;
 use crate::launch::programs::BINDING;
 use crate::node::network::CUDA_VISIBLE_DEVICES;
 use crate::runtime::container::{ContainerSummary, running_worker};
-use crate::runtime::spec::image_of;
 use crate::text::nodeset::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,7 +53,8 @@ pub async fn cores(plan: &JobPlan, events: &Events) -> Result<Vec<NodeCores>, Er
 
 /// Returns the worker that is up, if it has the image of the job: another one says nothing of that.
 pub(super) fn worker_of_image<'a>(cluster: &Cluster, runtime: &'a RuntimeState) -> Option<&'a ContainerSummary> {
-    let has_image = |worker: &&ContainerSummary| worker.spec_image().is_none_or(|image| image == image_of(cluster));
+    let image_name = runtime.image_name(cluster);
+    let has_image = |worker: &&ContainerSummary| worker.spec_image().is_none_or(|image| image == image_name);
     running_worker(cluster, &runtime.containers).filter(has_image)
 }
 
@@ -105,13 +105,14 @@ pub async fn check_modules(
 }
 
 /// Checks in a worker that the image has the program of a launcher, or Python if there is none, and that its `mpirun`
-/// is that of Open MPI. If no worker is up, the launch itself fails.
+/// is that of Open MPI. If no worker is up, the launch itself fails. `image`: that of the ranks which it starts.
 ///
 /// # Errors
 /// The image does not have it, or another one; the worker's node does not answer.
-pub async fn check_launcher(plan: &JobPlan, program: &str) -> Result<(), Error> {
+pub async fn check_launcher(plan: &JobPlan, program: &str, image: &str) -> Result<(), Error> {
     let cluster = &plan.inventory.cluster;
-    let mut engines = plan.hosts.observed().map(|observed| &observed.runtime);
+    let all = plan.hosts.observed().map(|observed| &observed.runtime);
+    let mut engines = all.filter(|runtime| runtime.image_name(cluster) == image);
     let Some((runtime, worker)) = engines.find_map(|runtime| Some((runtime, worker_of_image(cluster, runtime)?)))
     else {
         return Ok(());
@@ -122,14 +123,14 @@ pub async fn check_launcher(plan: &JobPlan, program: &str) -> Result<(), Error> 
     match String::from_utf8_lossy(&output.stdout).trim() {
         "" => Ok(()),
         "missing" => Err(Error::check(
-            format!("{} has no {program}", place(cluster)),
+            format!("{} has no {program}", place(image)),
             "hvdctl doctor lists the launchers that are there; choose one with --launcher, or install it in another \
              image or, without containers, on the nodes",
         )),
         other => Err(Error::check(
             format!(
                 "the first {program} in PATH of {} is that of {}, which has none of Open MPI's options",
-                place(cluster),
+                place(image),
                 printable(other)
             ),
             OPEN_MPI,
@@ -137,10 +138,10 @@ pub async fn check_launcher(plan: &JobPlan, program: &str) -> Result<(), Error> 
     }
 }
 
-/// Returns what ranks find their programs in, for messages.
-pub(super) fn place(cluster: &Cluster) -> String {
-    match cluster.can().images {
-        true => format!("the image {}", cluster.image),
-        false => "what is installed".to_owned(),
+/// Returns what ranks find their programs in, for messages. `image`: the name of their image; empty without one.
+pub(super) fn place(image: &str) -> String {
+    match image {
+        "" => "what is installed".to_owned(),
+        image => format!("the image {image}"),
     }
 }

@@ -16,6 +16,10 @@ use serde_json::json;
 use std::net::IpAddr;
 use std::time::Duration;
 
+/// The variables that a launcher gets of the environment of the launcher's node if that has another image, or other
+/// lines of `activate`, than its own nodes. The rest, `PATH` above all, is that of each node.
+const OF_JOB: &[&str] = &["HVDCTL_*", "PYTHONUNBUFFERED"];
+
 /// A part of a job.
 pub(super) struct JobPart<'a> {
     /// The launcher of its ranks.
@@ -29,6 +33,8 @@ pub(super) struct JobPart<'a> {
     pub rendezvous_port: u16,
     stall_timeout: Duration,
     role: Option<usize>,
+    /// Set if its nodes have another image, or other lines of `activate`, than that of the job's launcher.
+    has_other_environment: bool,
 }
 
 /// Returns the parts of a job, in the order of its roles. The search for their ports begins `after` so many.
@@ -49,6 +55,7 @@ pub(super) fn parts<'a>(hosts: &'a JobHosts, options: &JobOptions, after: u16) -
             of_role.map_or_else(|| launch::launcher(options.launcher, options.controller), JobRole::launcher);
         let host = |host: &'a HostAssignment| LaunchHost { ranks: host.ranks_of(role), ..host.launch_host() };
         let takes_part = |host: &&HostAssignment| role.is_none() || host.ranks_of(role) > 0;
+        let differs = |host: &HostAssignment| host.observed.runtime.own != hosts.launcher.observed.runtime.own;
         let others = hosts.others.iter().filter(takes_part);
         let endpoints: Vec<(&str, &Endpoint)> =
             std::iter::once(&hosts.launcher).chain(others).map(|host| (host.observed.name(), &host.endpoint)).collect();
@@ -61,6 +68,7 @@ pub(super) fn parts<'a>(hosts: &'a JobHosts, options: &JobOptions, after: u16) -
             rendezvous_port: first_port + counts[..number].iter().sum::<u32>() as u16,
             stall_timeout: of_role.map_or(options.stall_timeout, |role| stall(role, options.stall_timeout)),
             role,
+            has_other_environment: hosts.all().filter(|host| host.ranks_of(role) > 0).any(differs),
         })
     };
     roles.into_iter().enumerate().map(part).collect()
@@ -101,12 +109,16 @@ impl JobPart<'_> {
             let share = placement.shares.iter().find(|share| share.node == node);
             share.map_or(0, |share| share.first + offset(share, number))
         };
+        let surroundings = Surroundings::of(launcher, request, request.port);
         RoleDescription {
             name: &role.project.name,
             start: launcher.start,
             launcher: (launcher.arguments)(request),
             variables: (launcher.variables)(request).into_iter().collect(),
-            surroundings: Surroundings::of(launcher, request, request.port),
+            surroundings: match self.has_other_environment {
+                true => Surroundings { inherits: Some(OF_JOB), ..surroundings },
+                false => surroundings,
+            },
             environment: (launcher.environment)(request).into_iter().collect(),
             places: request.hosts.iter().map(|host| RolePlace { host: *host, first: first(host.node) }).collect(),
             ends: role.project.ends,

@@ -186,7 +186,11 @@ impl JobPlan {
     pub fn check_up(&self) -> Result<(), Error> {
         let cluster = &self.inventory.cluster;
         let failed: Vec<_> = match image::is_wanted(cluster, false) {
-            true => self.hosts.observed().filter_map(|observed| observed.image_id(cluster).err()).collect(),
+            // `up` does not get those of roles
+            true => {
+                let of_cluster = self.hosts.observed().filter(|observed| observed.runtime.own.image.is_none());
+                of_cluster.filter_map(|observed| observed.image_id(cluster).err()).collect()
+            }
             false => Vec::new(),
         };
         let images = if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) };
@@ -214,6 +218,13 @@ impl JobPlan {
             true => launcher(self.options.launcher, self.options.controller).by_host_name && host.ranks > 0,
             false => self.options.roles.iter().enumerate().any(has_ranks),
         }
+    }
+
+    /// Returns the name of the image of a role, given by its number, or of all ranks without roles; processes have none.
+    pub fn image_of(&self, role: usize) -> String {
+        let role = (!self.options.roles.is_empty()).then_some(role);
+        let host = self.hosts.all().find(|host| host.ranks_of(role) > 0);
+        host.unwrap_or(&self.hosts.launcher).observed.runtime.image_name(&self.inventory.cluster)
     }
 
     /// Returns the launchers of its roles, or that of a job without, with what is started for each.
@@ -386,7 +397,8 @@ fn launcher_container(
     let supervisor = command(request.job_dir, if waits { QUEUE_WAIT } else { JOB_SUPERVISOR }).to_vec();
     let name = if waits { format!("{}-{id}", cluster.master) } else { master_name(cluster, id, first) };
     let environment = launcher.container_environment(id, request);
-    let container = ContainerSpec::master(cluster, node, gpus, supervisor, id);
+    let mut container = ContainerSpec::master(cluster, node, gpus, supervisor, id);
+    container.spec.image = first.observed.runtime.image_name(cluster);
     ContainerSpec {
         env: environment.into_iter().chain(cluster.layout(&name).variables()).collect(),
         name,

@@ -1,6 +1,7 @@
 //! The roles of a job as they were asked for: those of the project, with what the command line says of them.
 
 use crate::error::Error;
+use crate::inventory::{Cluster, Pull};
 use crate::launch::job_size::JobSize;
 use crate::launch::placement::RankCount;
 use crate::launch::role_placement::RoleShape;
@@ -22,9 +23,28 @@ pub struct JobRole {
     pub launcher: LauncherName,
     /// Horovod's controller, for `horovodrun`.
     pub controller: Controller,
+    /// The names of the nodes that it may have; `None`: all that are selected.
+    pub nodes: Option<Vec<String>>,
+    /// Its image, if that is not the cluster's.
+    pub image: Option<RoleImage>,
+}
+
+/// The image of a role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleImage {
+    /// Its name.
+    pub name: String,
+    /// When the role's nodes get it, and from where.
+    pub pull: Pull,
 }
 
 impl JobRole {
+    /// Returns a role of a project with its own image, if it names one, and without options of the command line.
+    pub fn new(project: ProjectRole, size: RoleSize, launcher: LauncherName, cluster: &Cluster) -> JobRole {
+        let image = project.environment.image.clone().map(|name| RoleImage { name, pull: cluster.pull });
+        JobRole { project, size, launcher, controller: cluster.controller, nodes: None, image }
+    }
+
     /// Returns the launcher.
     pub fn launcher(&self) -> &'static Launcher {
         launch::launcher(self.launcher, self.controller)
@@ -38,7 +58,7 @@ impl JobRole {
     /// Returns it as it is placed.
     pub(super) fn shape(&self) -> RoleShape<'_> {
         let ProjectRole { name, beside, .. } = &self.project;
-        RoleShape { name, size: self.size, gpus: self.gpus(), beside: *beside }
+        RoleShape { name, size: self.size, gpus: self.gpus(), beside: *beside, nodes: self.nodes.as_deref() }
     }
 
     /// Returns it as a job's record has it.
@@ -68,6 +88,8 @@ pub struct RoleOptions<'a> {
     pub only: Option<&'a str>,
     /// `-- COMMAND…`.
     pub command: Vec<ProgramArgument>,
+    /// The roles that `--on` names.
+    pub on: Vec<&'a str>,
 }
 
 /// Returns the roles of a job, each with its size.
@@ -81,6 +103,9 @@ pub fn choose(roles: Vec<ProjectRole>, options: RoleOptions<'_>) -> Result<Vec<(
         false => format!("the roles of the project are {}", names.join(", ")),
     };
     let unknown = |name: &str| Error::usage(format!("the project has no role {name}"), known());
+    if let Some(other) = options.on.iter().find(|name| !names.iter().any(|known| known == *name)) {
+        return Err(unknown(other));
+    }
     let mut roles = roles;
     if let Some(JobSize::Roles(sizes)) = options.size {
         for (name, ranks) in sizes {
@@ -134,7 +159,8 @@ mod tests {
         let roles = ProjectFile::read(directory.path()).unwrap().roles;
         let size: Option<JobSize> = size.map(|size| size.parse().unwrap());
         let command = command.iter().map(|part| (*part).into()).collect();
-        let roles = choose(roles, RoleOptions { size: size.as_ref(), only, command }).map_err(|e| e.to_string())?;
+        let options = RoleOptions { size: size.as_ref(), only, command, on: Vec::new() };
+        let roles = choose(roles, options).map_err(|e| e.to_string())?;
         let shown = roles.into_iter().map(|(ProjectRole { name, command, beside, needs, ends, .. }, size)| {
             format!("{name} {} {size:?} {beside:?} {needs:?} {ends:?}", command[0])
         });
@@ -163,7 +189,12 @@ mod tests {
             let error = chosen(size, only, command).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
-        let none = choose(Vec::new(), RoleOptions { only: Some("x"), ..RoleOptions::default() }).unwrap_err();
-        assert!(none.to_string().contains("its hvdctl.toml has no [[role]]"), "{none}");
+        for options in [
+            RoleOptions { only: Some("x"), ..RoleOptions::default() },
+            RoleOptions { on: vec!["x"], ..RoleOptions::default() },
+        ] {
+            let none = choose(Vec::new(), options).unwrap_err().to_string();
+            assert!(none.contains("has no role x") && none.contains("its hvdctl.toml has no [[role]]"), "{none}");
+        }
     }
 }

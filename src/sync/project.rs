@@ -8,8 +8,8 @@ use crate::files;
 use crate::model::launcher::LauncherName;
 use crate::text::argument::ProgramArgument;
 use crate::text::digest::hex;
-pub use roles::ProjectRole;
 use roles::RoleTable;
+pub use roles::{ProjectRole, RoleEnvironment};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -124,6 +124,18 @@ impl ProjectFile {
         Ok(file)
     }
 
+    /// Returns what makes the image of a role, or of ranks without roles; `None` if nothing is made.
+    pub fn image_parts(&self, role: Option<&RoleEnvironment>) -> Option<ImageParts> {
+        let base = role.and_then(|role| role.image.clone());
+        let (setup, setup_files) = match role {
+            Some(RoleEnvironment { setup: Some(setup), setup_files, .. }) => (Some(setup), setup_files),
+            _ => (self.setup.as_ref(), &self.setup_files),
+        };
+        let build = self.build.clone().filter(|_| base.is_none());
+        let parts = ImageParts { base, build, setup: setup.cloned(), setup_files: setup_files.clone() };
+        (parts.build.is_some() || parts.setup.is_some()).then_some(parts)
+    }
+
     /// Checks that the project has no roles.
     ///
     /// # Errors
@@ -138,6 +150,19 @@ impl ProjectFile {
             }
         }
     }
+}
+
+/// The parts of a file that make an image.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ImageParts {
+    /// The image that replaces the cluster's.
+    pub base: Option<String>,
+    /// The Dockerfile.
+    pub build: Option<String>,
+    /// The commands that add to the image.
+    pub setup: Option<Vec<String>>,
+    /// The files that these read.
+    pub setup_files: Vec<String>,
 }
 
 /// The command of a project.

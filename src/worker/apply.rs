@@ -1,7 +1,7 @@
 //! Plans a node's worker and executes the plan. A worker counts as started when its sshd listens.
 
 use crate::cluster::each_node::NodeResults;
-use crate::cluster::observation::{ObservedNode, check_gpus, place};
+use crate::cluster::observation::{ObservedNode, OwnEnvironment, check_gpus, place};
 use crate::cluster::session::ProgressLog;
 use crate::cluster::site::Site;
 use crate::error::{Error, ErrorKind, NodeError};
@@ -34,7 +34,9 @@ const LOST_GPUS: &str = "lost its GPUs";
 pub fn desired(inventory: &Inventory, observed: &ObservedNode) -> Result<ContainerSpec, NodeError> {
     let node = &observed.member.node;
     let gpus = network::gpu_request(node, &observed.facts);
-    let worker = ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address);
+    let mut worker = ContainerSpec::worker(&inventory.cluster, node, gpus, place(inventory, observed)?.address);
+    worker.spec.image = observed.runtime.image_name(&inventory.cluster);
+    worker.for_role = observed.runtime.own != OwnEnvironment::default();
     let storage = &observed.facts.storage;
     let worker = worker.with_data(&inventory.cluster, node, &storage.pushed);
     Ok(worker.with_virtualenvs(&inventory.cluster, &storage.virtualenvs))

@@ -15,12 +15,17 @@ pub fn to_be_pulled() -> Image {
 /// Returns whether a node has to pull the cluster's image, given whether it has one. An image that is named by its id
 /// is known to no registry.
 pub fn is_wanted(cluster: &Cluster, is_present: bool) -> bool {
-    let by_policy = match cluster.pull {
+    is_wanted_by(cluster.pull, &cluster.image, is_present)
+}
+
+/// Returns the same for another image and policy.
+pub fn is_wanted_by(pull: Pull, image: &str, is_present: bool) -> bool {
+    let by_policy = match pull {
         Pull::Always => true,
         Pull::Missing | Pull::Peers => !is_present,
         Pull::Never => false,
     };
-    by_policy && !cluster.image.starts_with("sha256:")
+    by_policy && !image.starts_with("sha256:")
 }
 
 /// Returns an image's name as the engine's pull needs it: without a tag it would pull all of them.

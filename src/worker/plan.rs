@@ -14,7 +14,7 @@ use crate::model::format::NewerFormat;
 use crate::node::facts::{Facts, Span};
 use crate::runtime::container::{ContainerState, ContainerSummary};
 use crate::runtime::spec::{
-    ContainerSpec, LABEL_CLUSTER, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role, is_setup_image,
+    ContainerSpec, LABEL_CLUSTER, LABEL_FOR_ROLE, LABEL_SPEC, LABEL_SPEC_FULL, LABEL_WORKSPACE, Role, is_setup_image,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -237,14 +237,19 @@ pub fn worker(
 }
 
 /// Returns the operations without those that would only give a worker, while a job may use it, the data that were
-/// pushed since, a virtualenv that was made since, or the cluster's image again where the job has an image of its own.
-/// One that has exited is started.
+/// pushed since, a virtualenv that was made since, or the cluster's image (or the node's `activate`) again where the
+/// job has its own. One that has exited is started.
 pub fn kept_for_job(cluster: &Cluster, observed: &ObservedNode, operations: Vec<Operation>) -> Vec<Operation> {
     let worker = observed.runtime.containers.iter().find(|container| container.name == cluster.worker);
     let kept = worker.filter(|_| !observed.open.under_way.is_empty());
     let has_own_image = kept.and_then(ContainerSummary::spec_image).is_some_and(|image| is_setup_image(&image));
-    let may_wait =
-        |reason: &String| ["data", "virtualenv"].contains(&reason.as_str()) || reason == "image" && has_own_image;
+    let is_for_role = kept.is_some_and(|container| container.label(LABEL_FOR_ROLE).is_some());
+    let may_wait = |reason: &String| match reason.as_str() {
+        "data" | "virtualenv" => true,
+        "image" => has_own_image || is_for_role,
+        "activate" => is_for_role,
+        _ => false,
+    };
     match (operations.as_slice(), kept) {
         ([Operation::Remove { id, reasons, .. }, Operation::Create(_)], Some(worker))
             if *id == worker.id && reasons.iter().all(may_wait) =>

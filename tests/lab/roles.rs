@@ -1,7 +1,7 @@
 //! Several programs in one job: the example of a trainer and its generators.
 
 use crate::process::{eventually, s};
-use crate::state::{Lab, no_job_is_left, on};
+use crate::state::{Lab, MODERN_IMAGE, no_job_is_left, on};
 use std::fs;
 use std::path::Path;
 
@@ -28,4 +28,31 @@ fn a_trainer_learns_from_generators_of_another_node_although_one_is_killed() {
         .complains(&["generator is ready", "was killed by signal 9; generator is started again, 1 of 3"]);
     no_job_is_left();
     assert_eq!(on("node2", GENERATORS), "");
+}
+
+#[test]
+fn each_role_runs_in_its_own_image_on_the_nodes_that_on_names() {
+    let lab = Lab::up();
+    let file = format!(
+        "[[role]]\nname = 'asks'\ncommand = ['python3', 'ask.py']\nlauncher = 'env'\nranks = 1\nneeds = ['server']\n\
+         [[role]]\nname = 'server'\ncommand = ['python3', '-m', 'http.server', '$PORT_HTTP']\nlauncher = 'env'\n\
+         ranks = 1\nports = ['http']\nready = 'port http'\nimage = '{MODERN_IMAGE}'\n"
+    );
+    let ask = "import os, sys, urllib.request\n\
+               answer = urllib.request.urlopen('http://' + os.environ['HVDCTL_ROLE_SERVER_HTTP'])\n\
+               print('Python/%d.%d' % sys.version_info[:2], 'asked', answer.headers['Server'])\n";
+    let project = lab.project("asks", &[("hvdctl.toml", &file), ("ask.py", ask)]);
+    let train = |on: &str| lab.hvdctl(&["train", project.to_str().unwrap(), "--on", on]).code(0);
+    // the launcher's container has the image of the ranks in it
+    for (on, node, python) in [
+        ("asks=node1,server=node2", "node1", "asked SimpleHTTP/0.6 Python/3.13."),
+        ("asks=node2,server=node1", "node2", "asked SimpleHTTP/0.6 Python/3.13."),
+    ] {
+        train(on).says(&[&format!("[asks 0 {node}] Python/3.11 {python}")]);
+        no_job_is_left();
+    }
+    // what has no role has the cluster's image again
+    lab.hvdctl(&["run", "-np", "2", "--launcher", "env", "--", "python3", "-V"])
+        .code(0)
+        .says(&["[1 node2] Python 3.11."]);
 }

@@ -16,6 +16,22 @@ fn images() {
         c.nodes[1].containers[0].image_id = "sha256:bbb".into();
     };
     Clinic::with(2, id_only).finds(&[]);
+    // those of a role are compared with each other
+    let of_role = |content: &'static str| {
+        let give = move |c: &mut Clinic| {
+            for (node, content) in c.nodes[1..].iter_mut().zip(["other", content]) {
+                node.image = image(content, content);
+                node.own.image = Some("team/serve:1".to_owned());
+            }
+        };
+        let found = Clinic::with(3, give).found();
+        found.into_iter().filter(|finding| finding.contains(" image ")).collect::<Vec<_>>()
+    };
+    assert_eq!(of_role("other"), Vec::<String>::new());
+    assert_eq!(
+        of_role("new"),
+        ["error image gpu03: team/serve:1 is not the same image on all nodes: gpu02 other · gpu03 new"]
+    );
     // of two the master's counts
     let masters = |c: &mut Clinic| c.nodes[0].image = image("ccc", "other");
     assert!(

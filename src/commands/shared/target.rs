@@ -105,7 +105,9 @@ pub fn without_contact(global: &Global, events: &Events) -> Result<Target, Error
         Some(file) => file.load(events)?,
         None => Inventory::local("localhost", &named_image(global).unwrap_or(DEFAULT_IMAGE.to_owned())),
     };
-    Target::new(inventory, global.on.as_deref())
+    let target = Target::new(inventory, global.on.as_deref())?;
+    target.refuse_roles()?;
+    Ok(target)
 }
 
 /// Returns the login node of the inventory's Slurm, and how it is reached, for a command that is about the jobs there

@@ -8,7 +8,7 @@ mod page;
 use crate::cli;
 use crate::cluster::observation::ObservedNode;
 use crate::commands::check::check_job::options_of_check;
-use crate::commands::set_up::image::build::use_image;
+use crate::commands::set_up::image::build::use_images;
 use crate::commands::{Context, Outcome};
 use crate::error::Error;
 use crate::event::Message;
@@ -50,10 +50,10 @@ pub async fn run(options: &cli::Notebook, context: &mut Context) -> Result<Outco
     let (project, of_project) = project_of(options, root)?;
     let launcher = options.launching.launcher(of_project, context.target.cluster())?;
     if !options.no_setup {
-        let check = async { project.files().await.map(drop) };
+        let check = async || project.files().await.map(drop);
         let (cluster, is_direct) = (context.target.cluster().clone(), context.scheduler().is_direct);
         let accepts = |nodes: &[ObservedNode]| refuse_queue(!is_direct && queue::is_up(nodes, &cluster)?);
-        use_image(&project.root, &project.directory(), false, (check, accepts), context).await?;
+        use_images(&project.root, &project.directory(), (false, &mut []), (check, accepts), context).await?;
     }
     // it waits for its user
     context.target.inventory.cluster.stall_warning = Duration::ZERO;
@@ -168,7 +168,7 @@ async fn check(plan: &JobPlan, context: &Context) -> Result<(), Error> {
 async fn check_by_hand(plan: &JobPlan, launcher: &Launcher, context: &Context) -> Result<(), Error> {
     let Context { events, session, .. } = context;
     plan.wrong_names(launcher).for_each(|error| events.warn(error));
-    match session.cancellation.run(check_launcher(plan, launcher.program)).await {
+    match session.cancellation.run(check_launcher(plan, launcher.program, &plan.image_of(0))).await {
         Err(Error::Check { message, hint }) => {
             events.warn(Message::from(format!("cells cannot start ranks: {message}")).hint(hint));
             Ok(())

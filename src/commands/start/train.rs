@@ -7,7 +7,7 @@ use crate::cli;
 use crate::cluster::observation::ObservedNode;
 use crate::cluster::operator::now;
 use crate::cluster::target::Target;
-use crate::commands::set_up::image::build::use_image;
+use crate::commands::set_up::image::build::use_images;
 use crate::commands::shared::best::{BestRequest, on_best};
 use crate::commands::shared::recording::record_job;
 use crate::commands::show::fetch::fetch_at_end;
@@ -55,19 +55,19 @@ fn best_request(running: &cli::Running, context: &Context) -> Result<Option<Best
 /// `train` on the selected nodes. `best`: why these, if they were chosen.
 async fn train_on(options: cli::Train, best: Option<Choice>, context: &mut Context) -> Result<Outcome, Error> {
     let root = project::find(&options.project)?;
-    let JobCommand { argv: command, is_default: is_default_command, launcher, roles } =
-        roles::command(&root, &options, context.target.cluster())?;
+    let JobCommand { argv: command, is_default: is_default_command, launcher, mut roles } =
+        roles::command(&root, &options, &context.target)?;
     let np = roles::ranks(&options).filter(|_| roles.is_empty());
     check_ranks(&context.target, np, options.running.gpus_per_node)?;
     let (title, name) = (options.running.name.clone(), options.name_on_nodes.clone());
     let other_commands = roles.iter().skip(1).map(|role| role.project.command.clone()).collect();
     let project = ProjectRequest { title, root, name, command, is_default_command, other_commands };
     if !options.no_setup {
-        let check = async { project.files().await.map(drop) };
-        let (target, is_direct, roles) = (context.target.clone(), context.scheduler().is_direct, roles.clone());
-        let accepts = |nodes: &[ObservedNode]| check_fit(&roles, (&target, is_direct), nodes);
-        let dry_run = options.running.dry_run;
-        let used = use_image(&project.root, &project.directory(), dry_run, (check, accepts), context).await;
+        let check = async || project.files().await.map(drop);
+        let (target, is_direct, planned) = (context.target.clone(), context.scheduler().is_direct, roles.clone());
+        let accepts = |nodes: &[ObservedNode]| check_fit(&planned, (&target, is_direct), nodes);
+        let made = (options.running.dry_run, roles.as_mut_slice());
+        let used = use_images(&project.root, &project.directory(), made, (check, accepts), context).await;
         used.map_err(|error| not_up(error, context.target.cluster()))?;
     }
     let start = JobStart { launcher, np, roles, best, fetch: options.fetch.as_deref(), running: &options.running };

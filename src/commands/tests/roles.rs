@@ -3,6 +3,7 @@
 use super::gpus::two_with_gpus;
 use super::queue::with_slurm;
 use super::*;
+use crate::inventory::Pull;
 use crate::model::engine::RuntimeChoice;
 use crate::transport::node::scripted::Play;
 
@@ -198,4 +199,161 @@ async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
     }
     assert_eq!(NODES.map(|node| nodes.state(node)), before);
     hvdctl(&nodes, &format!("train {path} --dry-run --scheduler ssh")).await.code(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn roles_get_the_nodes_that_on_names() {
+    let nodes = Nodes::new(&["node1", "node2", "node3"]);
+    hvdctl(&nodes, "up").await.code(0);
+    let (_beside, beside) = project(FILE);
+    let (_dir, path) = project(&FILE.replace("beside = 'trainer'\n", ""));
+    let (_plain, plain) = project("");
+    for (on, rows) in [
+        ("trainer=node3,generator=node1", ["node1  0-1 ", "node3  2-3 "]),
+        ("trainer=node[2-3],generator=node2", ["node2  0-1 ", "node3  2-3 "]),
+        // what is not named has any node that is selected
+        ("node1,trainer=node2", ["node1  0-1 ", "node2  2-3 "]),
+    ] {
+        let done = hvdctl(&nodes, &format!("train {path} --dry-run --on {on}")).await;
+        done.code(0).says(&rows);
+    }
+    let before = ["node1", "node2", "node3"].map(|node| nodes.state(node));
+    for (line, words) in [
+        (format!("train {path} --on worker=node1"), "the project has no role worker"),
+        (format!("train {plain} -np 1 --on trainer=node1"), "the project has no role trainer"),
+        (format!("train {path} --on trainer=node1"), "the role generator needs a node with room for 1 rank"),
+        (
+            format!("train {beside} --on trainer=node1,generator=node2"),
+            "the role generator shares the nodes of trainer (`beside`), which may have none of node2",
+        ),
+        ("run -np 1 --on trainer=node1 -- true".to_owned(), "--on trainer=…: only train starts roles"),
+        ("status --on trainer=node1".to_owned(), "--on trainer=…: only train starts roles"),
+    ] {
+        let done = hvdctl(&nodes, &line).await;
+        done.complains(&[words, "hint: "]);
+        assert_ne!(done.code, 0, "{done}");
+    }
+    assert_eq!(["node1", "node2", "node3"].map(|node| nodes.state(node)), before);
+}
+
+/// A trainer, and a generator that has nodes and this of its own.
+fn with_generator(own: &str) -> String {
+    format!("{}{own}\n", FILE.replace("beside = 'trainer'\n", ""))
+}
+
+/// The image of the last container that was created on each node.
+fn last_images(nodes: &Nodes) -> [String; 2] {
+    NODES.map(|node| nodes.state(node).last_image)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_of_a_role_get_its_image() {
+    let nodes = two_with_gpus().await;
+    let (_dir, path) = project(&with_generator("image = 'team/serve:1'"));
+    let has_it = || NODES.map(|node| nodes.state(node).images.contains(&"team/serve:1".to_owned()));
+    let line = format!("train {path} -d");
+    let dry = hvdctl(&nodes, &format!("train {path} --dry-run")).await;
+    dry.code(0).complains(&["node2: the job pulls it first: team/serve:1"]);
+    // neither a registry nor another node has it
+    for node in NODES {
+        nodes.edit(node, |state| state.has_registry = false);
+    }
+    hvdctl(&nodes, &line).await.code(125).complains(&["node2: cannot pull", "hvdctl image push team/serve:1"]);
+    let mut never = inventory(&nodes);
+    never.cluster.pull = Pull::Never;
+    for options in ["-d", "--dry-run"] {
+        let line = format!("train {path} {options}");
+        let done = hvdctl_on(&nodes, never.clone(), &line, mpsc::unbounded_channel().1).await;
+        done.complains(&["node2: cannot find the image team/serve:1 of a role", "hvdctl image push team/serve:1"]);
+        assert_ne!(done.code, 0, "{done}");
+    }
+    assert_eq!((has_it(), last_images(&nodes)[1].as_str()), ([false; 2], "test/horovod:1"));
+    assert_given_back(&nodes, "after it was refused");
+
+    // it is copied from another node, which the engines of the test cannot do to its end
+    let mut peers = inventory(&nodes);
+    peers.cluster.pull = Pull::Peers;
+    let before = nodes.copy();
+    before.edit("node1", |state| state.images.push("team/serve:1".to_owned()));
+    hvdctl_on(&before, peers, &line, mpsc::unbounded_channel().1).await;
+    assert_eq!(before.count("docker export"), [1, 0]);
+
+    nodes.edit("node2", |state| state.has_registry = true);
+    nodes.play(goes_on([("node1", 0), ("node1", 1), ("node2", 2), ("node2", 3)]));
+    hvdctl(&nodes, &line).await.code(0);
+    assert_eq!(has_it(), [false, true]);
+    assert_eq!(last_images(&nodes), ["test/horovod:1", "team/serve:1"]);
+    let recorded = NODES.map(|node| file(&nodes, node, "job.json")["image"].as_str().unwrap().to_owned());
+    assert_eq!(recorded, ["test/horovod:1", "team/serve:1"]);
+    // PATH of the launcher's image is not that of the other
+    let launch = file(&nodes, "node1", "launch.json");
+    let inherits = [0, 1].map(|role: usize| launch["roles"][role]["inherits"].to_string());
+    assert_eq!(inherits, ["null", r#"["HVDCTL_*","PYTHONUNBUFFERED"]"#]);
+    // the job goes on in it
+    let worker = nodes.state("node2").containers[0].id.clone();
+    hvdctl(&nodes, "up").await.code(0);
+    assert_eq!(nodes.state("node2").containers[0].id, worker);
+}
+
+#[tokio::test(start_paused = true)]
+async fn roles_with_one_setup_share_an_image_and_the_others_have_theirs() {
+    let nodes = two_with_gpus().await;
+    let built = |node: &str| -> Vec<String> {
+        let images = nodes.state(node).images.into_iter().chain(nodes.state(node).pulled.into_keys());
+        images.filter(|image| image.starts_with("hvdctl/")).collect()
+    };
+    let (_dir, path) = project(&format!("setup = ['pip install a']\n{}", with_generator("setup = ['pip install b']")));
+    let name = path.rsplit('/').next().unwrap().to_ascii_lowercase();
+    let dry = hvdctl(&nodes, &format!("train {path} --dry-run")).await;
+    dry.code(0)
+        .complains(&["the image of the project's setup is built", "the image of the setup of generator is built"]);
+    // the engine of the test cannot export images
+    let done = hvdctl(&nodes, &format!("--on node1 image build {path}")).await;
+    done.code(0).says(&[": built (image of trainer)\n", ": built (image of generator)\n"]);
+    let images = built("node1");
+    let of_generator = format!("hvdctl/{name}-generator:");
+    assert!(images.len() == 2 && images[1].starts_with(&of_generator), "{images:?}");
+    hvdctl(&nodes, &format!("--on node1 image build {path}"))
+        .await
+        .code(0)
+        .says(&[": nothing to do (image of trainer)"]);
+    // each role's nodes have what it needs already
+    nodes.edit("node2", |state| state.images.push(images[1].clone()));
+    let line = format!("train {path} -d --on trainer=node1,generator=node2");
+    nodes.play(goes_on([("node1", 0), ("node1", 1), ("node2", 2), ("node2", 3)]));
+    hvdctl(&nodes, &line).await.code(0);
+    assert_eq!(last_images(&nodes).as_slice(), images);
+    assert!(!built("node2").contains(&images[0]), "the image of another role");
+
+    let (_same, same) = project(&with_generator("setup = ['pip install b']").replacen(
+        "ranks = 2",
+        "ranks = 2\nsetup = ['pip install b']",
+        1,
+    ));
+    let done = hvdctl(&nodes, &format!("--on node1 image build {same}")).await;
+    done.code(0).says(&[": built (image of trainer, generator)\n"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_environment_that_a_role_cannot_have_is_refused() {
+    let nodes = two_with_gpus().await;
+    let before = NODES.map(|node| nodes.state(node));
+    let (_dir, mpirun) =
+        project(&with_generator("image = 'team/serve:1'").replace("launcher = 'env'", "launcher = 'mpirun'"));
+    let done = hvdctl(&nodes, &format!("train {mpirun}")).await;
+    done.code(2).complains(&[
+        "mpirun starts the ranks of the role generator from node1, which has not the image",
+        "--on generator=node1",
+    ]);
+    let (_dir, activate) = project(&with_generator("activate = ['module load serve']"));
+    let done = hvdctl(&nodes, &format!("train {activate}")).await;
+    done.code(2).complains(&["hvdctl.toml: line 7: the role generator cannot have `activate` here", "use `image`"]);
+    for own in ["image = 'team/serve:1'", "setup = ['true']"] {
+        let mut processes = inventory(&nodes);
+        processes.cluster.runtime = RuntimeChoice::Process;
+        let (_dir, path) = project(&with_generator(own));
+        let done = hvdctl_on(&nodes, processes, &format!("train {path}"), mpsc::unbounded_channel().1).await;
+        done.code(2).complains(&["line 7: the role generator cannot have `", "use `activate`"]);
+    }
+    assert_eq!(NODES.map(|node| nodes.state(node)), before);
 }

@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 fn room(number: usize, slots: u32, gpus: Option<u32>) -> Room {
     Room { node: format!("n{number}"), slots, gpus }
@@ -13,7 +14,7 @@ fn rooms(slots: &[u32]) -> Vec<Room> {
 }
 
 fn role(name: &str, size: RoleSize) -> RoleShape<'_> {
-    RoleShape { name, size, gpus: 1, beside: None }
+    RoleShape { name, size, gpus: 1, beside: None, nodes: None }
 }
 
 /// The ranks of each role by node, as `n0 2 1, n1 2 0`.
@@ -57,6 +58,48 @@ fn groups_get_nodes_in_order_and_roles_beside_share_them() {
 }
 
 #[test]
+fn roles_that_may_have_fewer_nodes_come_first() {
+    use RoleSize::{Nodes, PerNode, Ranks};
+    let nodes = rooms(&[4, 4, 4, 4]);
+    let (first, last, two) = (names([0]), names([2, 3]), names([0, 1]));
+    let on = |nodes, role| RoleShape { nodes: Some(nodes), ..role };
+    for (roles, expected) in [
+        (vec![on(&last, role("a", Ranks(5))), role("b", Ranks(2))], "n0 0 2, n2 4 0, n3 1 0"),
+        // the first role leaves the node that only the other may have
+        (vec![role("a", Ranks(4)), on(&first, role("b", Ranks(2)))], "n0 0 2, n1 4 0"),
+        (vec![on(&two, role("a", Ranks(4))), on(&first, role("b", Ranks(2)))], "n0 0 2, n1 4 0"),
+        // what shares nodes has those that both may have
+        (vec![on(&two, role("a", Ranks(2))), RoleShape { beside: Some(0), ..role("b", Ranks(2)) }], "n0 2 2"),
+        (vec![role("a", Ranks(2)), RoleShape { beside: Some(0), ..on(&last, role("b", Ranks(2))) }], "n2 2 2"),
+        // each has all of its own
+        (vec![on(&two, role("a", PerNode(2))), on(&last, role("b", PerNode(1)))], "n0 2 0, n1 2 0, n2 0 1, n3 0 1"),
+        (
+            vec![role("a", PerNode(1)), on(&last, role("b", Nodes { nodes: 1, ranks: None }))],
+            "n0 1 0, n1 1 0, n2 0 4, n3 1 0",
+        ),
+    ] {
+        assert_eq!(placed(&nodes, &roles).as_deref(), Ok(expected), "{roles:?}");
+    }
+    for (roles, words) in [
+        (
+            vec![on(&first, role("a", Ranks(1))), RoleShape { beside: Some(0), ..on(&last, role("b", Ranks(1))) }],
+            "the role b shares the nodes of a (`beside`), which may have none of n[2-3]\n  hint: leave b out of --on",
+        ),
+        (
+            vec![on(&first, role("a", Nodes { nodes: 2, ranks: None }))],
+            "the role a needs 2 nodes with room for 1 rank; of the nodes left that --on gives it these have it: n0",
+        ),
+        (
+            vec![on(&two, role("a", PerNode(1))), on(&first, role("b", PerNode(1)))],
+            "the roles b and a would both get all nodes that are left",
+        ),
+    ] {
+        let why = placed(&nodes, &roles).unwrap_err();
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_names_nodes_and_numbers() {
     use RoleSize::{Nodes, PerNode, Ranks};
     let nodes = rooms(&[2, 2]);
@@ -85,6 +128,14 @@ fn what_does_not_fit_names_nodes_and_numbers() {
     }
 }
 
+fn names(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
+    numbers.into_iter().map(|number| format!("n{number}")).collect()
+}
+
+/// The names of each set of the nodes.
+static SETS: LazyLock<Vec<Vec<String>>> =
+    LazyLock::new(|| (0..128usize).map(|set| names((0..7).filter(|node| set >> node & 1 == 1))).collect());
+
 fn any_rooms() -> impl Strategy<Value = Vec<Room>> {
     let of_node = (0u32..9, prop::option::of(0u32..9));
     prop::collection::vec(of_node, 0..7).prop_map(|nodes| {
@@ -98,15 +149,19 @@ fn any_roles() -> impl Strategy<Value = Vec<RoleShape<'static>>> {
         1 => (1u32..4, prop::option::of(1u32..4)).prop_map(|(nodes, ranks)| RoleSize::Nodes { nodes, ranks }),
         1 => (1u32..4).prop_map(RoleSize::PerNode),
     ];
-    prop::collection::vec((size, 0u32..4, prop::option::of(any::<prop::sample::Index>())), 1..5).prop_map(|roles| {
-        let role = |(number, (size, gpus, beside)): (usize, (RoleSize, u32, Option<prop::sample::Index>))| {
-            // of an earlier role, so that there is no circle
-            let beside = beside.filter(|_| number > 0).map(|index| index.index(number));
-            let beside = beside.filter(|_| !matches!(size, RoleSize::Nodes { .. }));
-            RoleShape { name: ["a", "b", "c", "d"][number], size, gpus, beside }
-        };
-        roles.into_iter().enumerate().map(role).collect()
-    })
+    let nodes = prop_oneof![2 => Just(None), 1 => (1usize..128).prop_map(|set| Some(SETS[set].as_slice()))];
+    prop::collection::vec((size, 0u32..4, prop::option::of(any::<prop::sample::Index>()), nodes), 1..5).prop_map(
+        |roles| {
+            let role =
+                |(number, (size, gpus, beside, nodes)): (usize, (RoleSize, u32, Option<prop::sample::Index>, _))| {
+                    // of an earlier role, so that there is no circle
+                    let beside = beside.filter(|_| number > 0).map(|index| index.index(number));
+                    let beside = beside.filter(|_| !matches!(size, RoleSize::Nodes { .. }));
+                    RoleShape { name: ["a", "b", "c", "d"][number], size, gpus, beside, nodes }
+                };
+            roles.into_iter().enumerate().map(role).collect()
+        },
+    )
 }
 
 /// The first role of the group of a role.
@@ -137,6 +192,8 @@ proptest! {
                 }
             }
             prop_assert!(nodes_of(number).is_subset(&group), "{role:?} is on other nodes than the role beside it");
+            let is_allowed = |node: &&str| role.nodes.is_none_or(|nodes| nodes.iter().any(|name| name == node));
+            prop_assert!(nodes_of(number).iter().all(is_allowed), "{role:?} is on a node that it may not have");
             if let (Some(_), Some(most), RoleSize::Ranks(ranks)) = (role.beside, on_each.iter().max(), role.size) {
                 let is_everywhere = ranks as usize >= group.len();
                 let least = if is_everywhere { on_each.iter().min().copied() } else { None };

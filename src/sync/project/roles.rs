@@ -1,6 +1,6 @@
 //! The roles of a project: the tables `[[role]]` of its `hvdctl.toml`.
 
-use crate::inventory::VARIABLE;
+use crate::inventory::{IMAGE, LINE, VARIABLE};
 use crate::model::launcher::LauncherName;
 use crate::model::role::{Ends, ReadyWhen};
 use crate::model::role_size::RoleSize;
@@ -65,6 +65,29 @@ pub(super) struct RoleTable {
     /// Variables of its ranks. `-e` and `--env-file` replace them.
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// The image of its ranks, in place of the cluster's and of that which `build` makes.
+    image: Option<String>,
+    /// As `setup` of the file, in place of it: commands that add to the image what the role needs.
+    setup: Option<Vec<String>>,
+    /// As `setup_files` of the file, for the `setup` of the role.
+    #[serde(default)]
+    setup_files: Vec<String>,
+    /// Without containers: lines of bash that set up the environment of its ranks, in place of `activate` of the
+    /// inventory.
+    activate: Option<Vec<String>>,
+}
+
+/// The environment of a role's ranks on their nodes, as far as the role has its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RoleEnvironment {
+    /// The image that replaces the cluster's and that of the project's Dockerfile.
+    pub image: Option<String>,
+    /// The commands that add to the image, in place of those of the project.
+    pub setup: Option<Vec<String>>,
+    /// The files that these read.
+    pub setup_files: Vec<String>,
+    /// The lines that replace those of `activate` in the inventory.
+    pub activate: Option<Vec<String>>,
 }
 
 /// A role of a project.
@@ -72,6 +95,8 @@ pub(super) struct RoleTable {
 pub struct ProjectRole {
     /// Its name.
     pub name: String,
+    /// The line of the file in which its table begins, from 1.
+    pub line: usize,
     /// The program and its arguments.
     pub command: Vec<ProgramArgument>,
     /// The launcher that the role names.
@@ -95,6 +120,8 @@ pub struct ProjectRole {
     pub ends: Ends,
     /// Variables of its ranks.
     pub env: BTreeMap<String, String>,
+    /// The environment of its ranks on their nodes.
+    pub environment: RoleEnvironment,
 }
 
 /// A fault of a table: what it is, and the way out.
@@ -115,9 +142,10 @@ pub(super) fn read(text: &str, tables: Vec<Spanned<RoleTable>>) -> Result<Vec<Pr
         check_name(table, &names[..number]).map_err(|fault| at(number, fault))?;
     }
     check_variables(&tables).map_err(|(role, fault)| at(role, fault))?;
-    let role = |(number, table)| role(number, table, &names).map_err(|fault| at(number, fault));
+    let role = |(number, table)| role((number, lines[number]), table, &names).map_err(|fault| at(number, fault));
     let roles = tables.iter().enumerate().map(role).collect::<Result<Vec<_>, _>>()?;
     check_graph(&roles).map_err(|(role, fault)| at(role, fault))?;
+    check_environments(&roles).map_err(|(role, fault)| at(role, fault))?;
     if !roles.is_empty() && roles.iter().all(|role| role.ends != Ends::Job) {
         let hint = "give one role `ends = \"ends the job\"`, which is the default of the first one";
         return Err(("no role ends the job".to_owned(), hint.to_owned()));
@@ -162,8 +190,8 @@ fn check_variables(tables: &[RoleTable]) -> Result<(), (usize, TableFault)> {
     Ok(())
 }
 
-/// Reads a table. `names`: those of all roles.
-fn role(number: usize, table: &RoleTable, names: &[&str]) -> Result<ProjectRole, TableFault> {
+/// Reads a table, which begins in this line. `names`: those of all roles.
+fn role((number, line): (usize, usize), table: &RoleTable, names: &[&str]) -> Result<ProjectRole, TableFault> {
     if table.command.is_empty() || table.command[0].is_empty() || table.command.iter().any(|part| part.contains('\0')) {
         return fault("its command names no program", "as in command = [\"python\", \"train.py\"]");
     }
@@ -185,6 +213,7 @@ fn role(number: usize, table: &RoleTable, names: &[&str]) -> Result<ProjectRole,
     let timeout = table.ready_timeout_s.map_or(READY_TIMEOUT, |seconds| u64::from(seconds.get()));
     Ok(ProjectRole {
         name: table.name.clone(),
+        line,
         command: table.command.iter().map(|part| part.as_str().into()).collect(),
         launcher: table.launcher,
         size: size(table)?,
@@ -200,7 +229,44 @@ fn role(number: usize, table: &RoleTable, names: &[&str]) -> Result<ProjectRole,
             None => Ends::With { role: 0 },
         },
         env: table.env.clone(),
+        environment: environment(table)?,
     })
+}
+
+fn environment(table: &RoleTable) -> Result<RoleEnvironment, TableFault> {
+    if let Some(Err(why)) = table.image.as_deref().map(|image| IMAGE.read(image)) {
+        return fault(format!("image: {why}"), "as in image = \"team/serve:2026-11\"");
+    }
+    if table.setup.is_none() && !table.setup_files.is_empty() {
+        let hint = "give the role a `setup` as well, or move `setup_files` next to the `setup` of the file";
+        return fault("it has `setup_files` without `setup`, whose commands would read them", hint);
+    }
+    if let Some(why) = table.activate.iter().flatten().find_map(|line| LINE.read(line).err()) {
+        return fault(format!("activate: {why}"), "as in activate = [\"source ~/serve/bin/activate\"]");
+    }
+    let RoleTable { image, setup, setup_files, activate, .. } = table;
+    let (image, setup) = (image.clone(), setup.clone());
+    Ok(RoleEnvironment { image, setup, setup_files: setup_files.clone(), activate: activate.clone() })
+}
+
+/// Checks that roles that share nodes find the same there: a node has one worker.
+fn check_environments(roles: &[ProjectRole]) -> Result<(), (usize, TableFault)> {
+    for (number, role) in roles.iter().enumerate() {
+        let Some(other) = role.beside.map(|other| &roles[other]) else { continue };
+        let (own, theirs) = (&role.environment, &other.environment);
+        let different = [
+            ("image", own.image != theirs.image),
+            ("setup", own.setup != theirs.setup),
+            ("setup_files", own.setup_files != theirs.setup_files),
+            ("activate", own.activate != theirs.activate),
+        ];
+        if let Some((field, _)) = different.into_iter().find(|(_, is_different)| *is_different) {
+            let why = format!("its `{field}` is not that of {}, whose nodes it shares (`beside`)", other.name);
+            let hint = format!("give both the same `{field}`, or the role nodes of its own: remove `beside`");
+            return Err((number, (why, hint)));
+        }
+    }
+    Ok(())
 }
 
 fn size(table: &RoleTable) -> Result<Option<RoleSize>, TableFault> {
@@ -334,7 +400,8 @@ mod tests {
             "{TRAINER}nodes = 2\n\n[[role]]\nname = 'gen-1'\ncommand = ['b', '$PORT_HTTP']\nlauncher = 'env'\n\
              ranks = 2\ngpus = 0\nports = ['http']\nready = 'http://:$PORT_HTTP/health'\nready_timeout_s = 5\n\
              needs = ['trainer']\nbeside = 'trainer'\nends = 'restarts 3'\nenv = {{ A = '1' }}\n\
-             [[role]]\nname = 'other'\ncommand = ['c']\n"
+             [[role]]\nname = 'other'\ncommand = ['c']\nimage = 'team/serve:1'\nsetup = ['x']\n\
+             setup_files = ['y']\nactivate = ['module load z']\n"
         ))
         .unwrap();
         let (trainer, generator, other) = (&roles[0], &roles[1], &roles[2]);
@@ -343,6 +410,7 @@ mod tests {
         assert_eq!((other.ends, other.size, &other.ready), (Ends::With { role: 0 }, None, &None));
         let expected = ProjectRole {
             name: "gen-1".into(),
+            line: 6,
             command: vec!["b".into(), "$PORT_HTTP".into()],
             launcher: Some(LauncherName::Env),
             size: Some(RoleSize::Ranks(2)),
@@ -354,8 +422,16 @@ mod tests {
             beside: Some(0),
             ends: Ends::Restarts { times: 3 },
             env: BTreeMap::from([("A".to_owned(), "1".to_owned())]),
+            environment: RoleEnvironment::default(),
         };
         assert_eq!(*generator, expected);
+        let own = RoleEnvironment {
+            image: Some("team/serve:1".into()),
+            setup: Some(vec!["x".into()]),
+            setup_files: vec!["y".into()],
+            activate: Some(vec!["module load z".into()]),
+        };
+        assert_eq!(other.environment, own);
         for (text, expected) in [
             ("http://:$PORT_A/x", ReadyWhen::Http { url: "http://:$PORT_A/x".into() }),
             ("http://:${PORT_A}", ReadyWhen::Http { url: "http://:${PORT_A}".into() }),
@@ -414,6 +490,16 @@ mod tests {
             (second("ready = 'http://host:1/x'"), "is no condition", "line TEXT"),
             (second("ports = ['A']"), "\"A\" is not a name of a port", "lower-case"),
             (second("env = { 'A B' = '1' }"), "line 6: the role generator: env: ", "EPOCHS"),
+            (second("image = 'a b'"), "line 6: the role generator: image: ", "team/serve"),
+            (second("setup_files = ['x']"), "it has `setup_files` without `setup`", "next to the `setup` of the file"),
+            (second("activate = ['']"), "line 6: the role generator: activate: ", "source"),
+            (
+                second("beside = 'trainer'\nimage = 'x'"),
+                "line 6: the role generator: its `image` is not that of trainer, whose nodes it shares (`beside`)",
+                "give both the same `image`",
+            ),
+            (second("beside = 'trainer'\nsetup = ['x']"), "its `setup` is not that of trainer", "remove `beside`"),
+            (second("beside = 'trainer'\nactivate = ['x']"), "its `activate` is not", "remove `beside`"),
             (second("ranks = 1\nnodes = 1"), "`ranks` together with `nodes`", "leave out"),
             (second("nodes = 1\nbeside = 'trainer'"), "it has `nodes` and `beside`", "ranks_per_node"),
             (second("rank = 1"), "unknown field `rank`", "fix or remove"),

@@ -44,7 +44,7 @@ pub async fn run(options: &SlurmUp, context: &Context) -> Result<Outcome, Error>
         None => {
             let recipe = Recipe::of_step(IMAGE);
             let ensured =
-                ensure("slurm", &recipe, options.timeout, (async { Ok(()) }, |_: &_| Ok(())), context).await?;
+                ensure("slurm", &recipe, options.timeout, None, (async { Ok(()) }, |_: &_| Ok(())), context).await?;
             let ProjectImage { image, .. } = ensured;
             image
         }

@@ -9,6 +9,7 @@ use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
 use crate::model::role_size::RoleSize;
 use crate::schedule::check_roles;
+use crate::start::environments::check_runtime;
 use crate::start::request::check_ranks;
 use crate::start::roles::{JobRole, RoleOptions, choose};
 use crate::sync::project::{self, ProjectCommand, ProjectFile, ProjectRole};
@@ -58,20 +59,24 @@ pub(super) fn check_size(options: &cli::Train, target: &Target) -> Result<(), Er
 ///
 /// # Errors
 /// No command, or more than one; roles that are not as the options say; what roles do not support.
-pub(super) fn command(root: &Path, options: &cli::Train, cluster: &Cluster) -> Result<JobCommand, Error> {
-    let (file, given) = (ProjectFile::read(root)?, options.command.clone());
+pub(super) fn command(root: &Path, options: &cli::Train, target: &Target) -> Result<JobCommand, Error> {
+    let (file, given, cluster) = (ProjectFile::read(root)?, options.command.clone(), target.cluster());
     let (choice, of_project) = (&options.running.launching.choice, file.launcher);
-    let names_roles = options.role.is_some() || matches!(options.np, Some(JobSize::Roles(_)));
+    let names_roles =
+        options.role.is_some() || matches!(options.np, Some(JobSize::Roles(_))) || !target.of_roles.is_empty();
     if file.roles.is_empty() && !names_roles {
         let ProjectCommand { argv, is_default, launcher } = project::command(root, file, given)?;
         let launcher = choice.launcher(launcher, cluster)?;
         return Ok(JobCommand { argv, is_default, launcher, roles: Vec::new() });
     }
-    let asked = RoleOptions { size: options.np.as_ref(), only: options.role.as_deref(), command: given };
+    let on = target.of_roles.keys().map(String::as_str).collect();
+    let asked = RoleOptions { size: options.np.as_ref(), only: options.role.as_deref(), command: given, on };
     let chosen = choose(file.roles, asked)?;
     check_options(&options.running)?;
-    let roles = with_launchers(chosen, choice, of_project, cluster)?;
+    let mut roles = with_launchers(chosen, choice, of_project, cluster)?;
+    roles.iter_mut().for_each(|role| role.nodes = target.of_roles.get(&role.project.name).cloned());
     check_roles(&roles, cluster)?;
+    check_runtime(&roles, cluster)?;
     let argv = roles[0].project.command.clone();
     Ok(JobCommand { argv, is_default: false, launcher: roles[0].launcher, roles })
 }
@@ -89,7 +94,10 @@ pub(in crate::commands::start) fn with_launchers(
     let own: Vec<Option<LauncherName>> = chosen.iter().map(|(role, _)| role.launcher).collect();
     let launchers = choice.launchers(&own, of_project, cluster)?;
     let controller = choice.controller(cluster.controller);
-    let role = |((project, size), launcher)| JobRole { project, size, launcher, controller };
+    let role = |((project, size), launcher): ((ProjectRole, _), _)| JobRole {
+        controller,
+        ..JobRole::new(project, size, launcher, cluster)
+    };
     Ok(chosen.into_iter().zip(launchers).map(role).collect())
 }
 
