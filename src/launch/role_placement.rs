@@ -9,6 +9,7 @@ use super::placement::{MapBy, Placement, place};
 use crate::error::Error;
 use crate::model::role_size::RoleSize;
 use crate::text::units::count;
+use serde::Serialize;
 
 /// A node without the ranks of any role.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +23,10 @@ pub struct Room {
 }
 
 /// The size of a role.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RoleShape<'a> {
     /// Its name.
+    #[serde(skip)]
     pub name: &'a str,
     /// The number of its ranks.
     pub size: RoleSize,
@@ -82,11 +84,13 @@ struct Roles<'a> {
     roles: &'a [RoleShape<'a>],
 }
 
-/// Places roles on nodes, in the order of both. The field `beside` of the roles forms no circle.
+/// Places roles on nodes, in the order of both. The field `beside` of the roles forms no circle. In an allocation of
+/// Slurm, `programs/slurm/placement.py` does the same; `tests/role_placement.json` has what both return. `hint`: the next
+/// step if they do not fit.
 ///
 /// # Errors
 /// [`Error::Usage`] if not all ranks fit, or if two roles are to have all nodes that others leave.
-pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement, Error> {
+pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>], hint: &str) -> Result<Placement, Error> {
     let groups: Vec<RoleGroup> = groups(roles);
     let open: Vec<&str> =
         groups.iter().filter(|group| is_open(roles, group)).map(|group| roles[group.base].name).collect();
@@ -97,13 +101,7 @@ pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement,
         ));
     }
     let free: Vec<usize> = (0..rooms.len()).collect();
-    let table = Roles { rooms, roles }.groups(&groups, &free).map_err(|why| {
-        Error::usage(
-            why,
-            "ask for fewer ranks in hvdctl.toml or by -np ROLE=N, select more nodes, or raise `slots` (or `gpus`) of a \
-             [[node]]; roles get nodes in their order in the file",
-        )
-    })?;
+    let table = Roles { rooms, roles }.groups(&groups, &free).map_err(|why| Error::usage(why, hint))?;
     let mut placement = Placement::default();
     for (room, counts) in rooms.iter().zip(table).filter(|(_, counts)| counts.iter().any(|ranks| *ranks > 0)) {
         placement.push(&room.node, counts.iter().sum());

@@ -32,7 +32,7 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--distribution".into(),
         "arbitrary".into(),
         "--nodelist".into(),
-        format!("{}/{RANK_NODES}", request.job_dir).into(),
+        format!("{}/{}", request.job_dir, request.file(RANK_NODES)).into(),
         "--overlap".into(),
         "--overcommit".into(),
         "--kill-on-bad-exit=0".into(),
@@ -43,5 +43,8 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--export".into(),
         "ALL".into(),
     ];
-    arguments.into_iter().chain(request.rank_command()).collect()
+    // a part of the nodes, some of which another role's step may have, too
+    let of_role = vec!["--nodes".into(), Argument::Nodes {}, "--mem=0".into()];
+    let of_role = of_role.into_iter().filter(|_| request.role.is_some());
+    arguments.into_iter().chain(of_role).chain(request.rank_command()).collect()
 }

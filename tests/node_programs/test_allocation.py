@@ -16,6 +16,7 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", 
 sys.path[:0] = [os.path.join(PROGRAMS, "environment"), PROGRAMS, os.path.join(PROGRAMS, "slurm")]
 import allocation  # noqa: E402
 import here  # noqa: E402
+import placement  # noqa: E402
 import processes  # noqa: E402
 import variables  # noqa: E402
 
@@ -26,12 +27,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 class Placement(unittest.TestCase):
     def test_lists_of_slurm_are_read(self):
         for text, expected in (("1", [1]), ("2(x3),1", [2, 2, 2, 1]), ("4,2(x2)", [4, 2, 2])):
-            self.assertEqual(allocation.per_node(text), expected)
+            self.assertEqual(placement.per_node(text), expected)
 
     def test_ranks_fill_the_tasks_in_the_order_of_the_nodes(self):
         def shares(counts, ranks):
             return [(one["node"], one["ranks"], one["first"])
-                    for one in allocation.shares(["a", "b", "c"], counts, ranks)]
+                    for one in placement.shares(["a", "b", "c"], counts, ranks)]
 
         self.assertEqual(shares([2, 1, 1], 0), [("a", 2, 0), ("b", 1, 2), ("c", 1, 3)])
         self.assertEqual(shares([2, 2, 2], 3), [("a", 2, 0), ("b", 1, 2)])
@@ -48,14 +49,14 @@ class Placement(unittest.TestCase):
             ([4, 4], [1, 1], 8, [4, 4]),
             ([2, 2], [0, 0], 4, [2, 2]),
         ):
-            self.assertEqual(allocation.by_gpus(counts, gpus, ranks), expected, (counts, gpus))
-        self.assertEqual([allocation.gpus_of(gres) for gres in ("gpu:a100:2,shard:1", "gpu:3,gpu:b:1", "none", "")],
+            self.assertEqual(placement.by_gpus(counts, gpus, ranks), expected, (counts, gpus))
+        self.assertEqual([placement.gpus_of(gres) for gres in ("gpu:a100:2,shard:1", "gpu:3,gpu:b:1", "none", "")],
                          [2, 4, 0, 0])
 
     def test_tasks_follow_from_what_slurm_has_allocated_and_from_what_was_asked(self):
         def tasks(ranks, gpus, **variables):
             with unittest.mock.patch.dict(os.environ, dict({"SLURM_TASKS_PER_NODE": "2,1"}, **variables), clear=True):
-                return allocation.tasks(ranks, gpus)
+                return placement.tasks(ranks, gpus)
 
         # nodes may have different numbers of GPUs
         self.assertEqual(tasks(0, [1, 3]), [1, 3])

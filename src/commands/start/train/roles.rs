@@ -7,7 +7,6 @@ use crate::inventory::Cluster;
 use crate::launch::job_size::JobSize;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
-use crate::schedule::check_roles;
 use crate::start::request::check_ranks;
 use crate::start::roles::{JobRole, RoleOptions, choose};
 use crate::sync::project::{self, ProjectCommand, ProjectFile};
@@ -74,7 +73,6 @@ pub(super) fn command(root: &Path, options: &cli::Train, cluster: &Cluster) -> R
     let controller = choice.controller(cluster.controller);
     let role = |((project, size), launcher)| JobRole { project, size, launcher, controller };
     let roles: Vec<JobRole> = chosen.into_iter().zip(launchers).map(role).collect();
-    check_roles(&roles, cluster)?;
     let argv = roles[0].project.command.clone();
     Ok(JobCommand { argv, is_default: false, launcher: roles[0].launcher, roles })
 }

@@ -38,8 +38,8 @@ def of_this_node(launch):
     if not launch.get("slurm"):
         return OF_PROCESS
     of_slurm = {name for name in os.environ if variables.OF_TASK.match(name) or variables.OF_NODE.match(name)}
-    # Slurm's own launcher numbers its tasks, but takes these for how many of them are asked for
-    asks = {name for name in of_slurm if "TASKS" in name}
+    # Slurm's own launcher numbers its tasks, but takes these for how many of them are asked for: not for one of roles
+    asks = set() if launch.get("roles") else {name for name in of_slurm if "TASKS" in name}
     return OF_PROCESS | {"HVDCTL_NODE"} | set(launch.get("own", ())) | of_slurm - asks
 
 
@@ -189,7 +189,7 @@ class Launcher:
             self.mark, self.given = {"HVDCTL_ROLE": self.launch["name"]}, "env.%d.json" % role
         self.failures, self.code, self.processes = [], None, []
         self.stopping = []  # ranks whose workers are, and the addresses of their nodes
-        self.port = None  # Position
+        self.port, self.taken = None, set()  # Position; ports that it must not be
         self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
 
     def see(self, line):
@@ -213,7 +213,9 @@ class Launcher:
         """Chooses the port at which ranks find one another for a job that a queue lets begin: it may have waited for
         days."""
         if self.launch.get("slurm") or self.launch.get("queued"):
-            self.port = ports.free_port(max((place["ranks"] for place in places), default=1))
+            count = max((place["ranks"] for place in places), default=1)
+            self.port = ports.free_port(count, self.taken)
+            self.taken.update(range(self.port, self.port + count))
 
     def start(self, places, number):
         self.choose_port(places)
