@@ -16,11 +16,11 @@ use crate::files::PackedFile;
 use crate::inventory::{Bind, Cluster, Controller};
 use crate::job::cleanup::JobNodes;
 use crate::job::manage;
+use crate::launch;
 use crate::launch::description::{LaunchDescription, RoleDescription};
 use crate::launch::env_file::environment;
 use crate::launch::placement::{Placement, Share};
 use crate::launch::programs::{self, JOB_SUPERVISOR, REMOTE_SHELL_OF_SLURM, command};
-use crate::launch;
 use crate::model::fault::Fault;
 use crate::model::launcher::LauncherName;
 use crate::node::gpus::GpuRequest;
@@ -29,9 +29,7 @@ use crate::record::{JobResult, Record, Scheduled, stored};
 use crate::runtime::batch::BatchRequest;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
-use crate::start::directory::{
-    DirectoryContents, directory_of_ranks, record_of, role_environment, variables, write,
-};
+use crate::start::directory::{DirectoryContents, directory_of_ranks, record_of, role_environment, variables, write};
 use crate::start::execute::{abandon, begin};
 use crate::start::parts::{unplaced_launcher_file, unplaced_parts};
 use crate::start::plan::{check_commands, describe};
@@ -124,8 +122,10 @@ impl BatchJob {
         // allocation.py adds the nodes
         let warning = submission.warning;
         let roles = parts.iter().zip(&requests).zip(&options.roles);
-        let roles = roles.map(|((part, request), role)| of_role(role, part.unplaced_description(role, request))).collect();
-        let launch = LaunchDescription { slurm: true, warning, roles, ..describe(&cluster, launcher, &request, &options) };
+        let roles =
+            roles.map(|((part, request), role)| of_role(role, part.unplaced_description(role, request))).collect();
+        let launch =
+            LaunchDescription { slurm: true, warning, roles, ..describe(&cluster, launcher, &request, &options) };
         let launch = stored::write("launch.json", &launch).map_err(Error::Local)?;
         let record = record(&cluster, &container, &program, &options, &id, &node.name);
         let sbatch =

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::launch::placement::Share;
-use crate::launch::role_placement::{Room, RoleShape, place_roles};
+use crate::launch::role_placement::{RoleShape, Room, place_roles};
 use crate::model::role_size::RoleSize;
 use crate::start::roles::JobRole;
 
@@ -78,7 +78,9 @@ impl NodeOptions {
         let name = role.name;
         match role.size {
             RoleSize::Nodes { ranks: None, .. } if slots.is_none() => Err(Error::usage(
-                format!("the role {name} has `nodes` alone, and hvdctl does not know how many ranks a node of Slurm has"),
+                format!(
+                    "the role {name} has `nodes` alone, and hvdctl does not know how many ranks a node of Slurm has"
+                ),
                 "add `ranks_per_node` to the role, or `gres` to [slurm]",
             )),
             RoleSize::PerNode(_) if role.beside.is_none() && self.nodes.is_none() => Err(Error::usage(
