@@ -184,6 +184,7 @@ async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
         done.complains(&[words, "hint: "]);
         assert_ne!(done.code, 0, "{done}");
     }
+    assert_eq!(NODES.map(|node| nodes.state(node)), before);
     with_slurm(&nodes, &NODES);
     let before = NODES.map(|node| nodes.state(node));
     for options in ["", " --dry-run"] {
