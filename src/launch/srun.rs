@@ -43,8 +43,7 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--export".into(),
         "ALL".into(),
     ];
-    // a part of the nodes, some of which another role's step may have, too
-    let of_role = vec!["--nodes".into(), Argument::Nodes {}, "--mem=0".into()];
-    let of_role = of_role.into_iter().filter(|_| request.role.is_some());
+    // another role's step may have a part of its nodes, too
+    let of_role = request.role.map(|_| "--mem=0".into());
     arguments.into_iter().chain(of_role).chain(request.rank_command()).collect()
 }

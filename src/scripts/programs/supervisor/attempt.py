@@ -28,6 +28,7 @@ OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that 
 # those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes.
 # Ranks of this node read them in `process.json`
 OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
+OF_ALLOCATION = {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}  # by which srun asks for as many nodes
 INHERITED = "inherited.json"  # the environment of which the launcher gets a part only (rank_supervisor.py)
 # keeps the GPUs of this node from this container (runtime/docker/request.rs)
 NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")
@@ -38,8 +39,11 @@ def of_this_node(launch):
     if not launch.get("slurm"):
         return OF_PROCESS
     of_slurm = {name for name in os.environ if variables.OF_TASK.match(name) or variables.OF_NODE.match(name)}
-    # Slurm's own launcher numbers its tasks, but takes these for how many of them are asked for: not for one of roles
-    asks = set() if launch.get("roles") else {name for name in of_slurm if "TASKS" in name}
+    if launch.get("roles"):
+        # it would take them for the nodes and tasks of a role
+        return OF_PROCESS | {"HVDCTL_NODE"} | set(launch.get("own", ())) | of_slurm | OF_ALLOCATION
+    # Slurm's own launcher numbers its tasks, but takes these for how many of them are asked for
+    asks = {name for name in of_slurm if "TASKS" in name}
     return OF_PROCESS | {"HVDCTL_NODE"} | set(launch.get("own", ())) | of_slurm - asks
 
 

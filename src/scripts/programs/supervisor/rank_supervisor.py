@@ -110,9 +110,9 @@ def set_limits(wanted):
 
 
 def own_device(visible, local_rank, count=None):
-    """CUDA_VISIBLE_DEVICES (or another of its kind) of one rank, given that of all ranks of its node, or of its role there. CUDA uses only the
-    first MIG device, so each rank gets one. `count`: how many GPUs each rank of the role has for itself, if its project
-    says that."""
+    """CUDA_VISIBLE_DEVICES, or its like, of one rank, given that of all ranks of its node, or of its role there. CUDA
+    uses only the first MIG device, so each rank gets one. `count`: how many GPUs each rank of the role has for itself,
+    if its project says that."""
     names = visible.split(",")
     if count and len(names) >= count * (local_rank + 1):
         return ",".join(names[count * local_rank:count * (local_rank + 1)])
