@@ -2,6 +2,7 @@
 //! `launcher.json` for the rank supervisors, `notebook.json` for launches by hand. Files of earlier builds have the same
 //! fields.
 
+use super::role_placement::RoleShape;
 use super::{LaunchRequest, Launcher};
 use crate::model::role::{Ends, ReadyWhen};
 use crate::node::names::HostEntry;
@@ -196,6 +197,9 @@ pub struct RoleDescription<'a> {
     pub environment: BTreeMap<&'static str, String>,
     /// The nodes of its ranks, in rank order.
     pub places: Vec<RolePlace<'a>>,
+    /// Its size, if a site's Slurm chooses the nodes: then `placement.py` adds the places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<RoleShape<'a>>,
     /// The effect of its end.
     pub ends: Ends,
     /// The numbers of the roles that have to be ready before it begins.

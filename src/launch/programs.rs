@@ -62,9 +62,10 @@ pub const ON_EVERY_NODE: [(u32, &str, &str); 28] = [
 ];
 
 /// On the node of the launcher.
-pub const ON_FIRST_NODE: [(u32, &str, &str); 20] = [
+pub const ON_FIRST_NODE: [(u32, &str, &str); 21] = [
     (0o644, JOB_SUPERVISOR, include_str!("../scripts/programs/supervisor/job_supervisor.py")),
     (0o644, ALLOCATION, include_str!("../scripts/programs/slurm/allocation.py")),
+    (0o644, "placement.py", include_str!("../scripts/programs/slurm/placement.py")),
     (0o644, QUEUE_WAIT, include_str!("../scripts/programs/slurm/queue_wait.py")),
     (0o644, "endings.py", include_str!("../scripts/programs/slurm/endings.py")),
     (0o644, "hold.py", include_str!("../scripts/programs/slurm/hold.py")),

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::model::role_size::RoleSize;
 use crate::text::nodeset;
 use crate::text::units::count;
+use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// A node without the ranks of any role.
@@ -24,9 +25,10 @@ pub struct Room {
 }
 
 /// The size of a role.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RoleShape<'a> {
     /// Its name.
+    #[serde(skip)]
     pub name: &'a str,
     /// The number of its ranks.
     pub size: RoleSize,
@@ -88,12 +90,14 @@ struct Roles<'a> {
     roles: &'a [RoleShape<'a>],
 }
 
-/// Places roles on nodes, in the order of both. The field `beside` of the roles forms no circle.
+/// Places roles on nodes, in the order of both. The field `beside` of the roles forms no circle. In an allocation of
+/// Slurm, `programs/slurm/placement.py` does the same; `tests/role_placement.json` has what both return. `hint`: the next
+/// step if they do not fit.
 ///
 /// # Errors
 /// [`Error::Usage`] if not all ranks fit, if two roles are to have all nodes that others leave, or if roles that share
 /// nodes may have none in common.
-pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement, Error> {
+pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>], hint: &str) -> Result<Placement, Error> {
     let mut groups = groups(roles)?;
     groups.sort_by_key(|group| group.nodes.as_ref().map_or(usize::MAX, BTreeSet::len));
     let open: Vec<&RoleGroup<'_>> = groups.iter().filter(|group| is_open(roles, group)).collect();
@@ -108,13 +112,7 @@ pub fn place_roles(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<Placement,
         }
     }
     let free: Vec<usize> = (0..rooms.len()).collect();
-    let table = Roles { rooms, roles }.groups(&groups, &free).map_err(|why| {
-        Error::usage(
-            why,
-            "ask for fewer ranks in hvdctl.toml or by -np ROLE=N, select more nodes, or raise `slots` (or `gpus`) of a \
-             [[node]]; roles get nodes in their order in the file, first those with the fewest by --on ROLE=NODES",
-        )
-    })?;
+    let table = Roles { rooms, roles }.groups(&groups, &free).map_err(|why| Error::usage(why, hint))?;
     let mut placement = Placement::default();
     for (room, counts) in rooms.iter().zip(table).filter(|(_, counts)| counts.iter().any(|ranks| *ranks > 0)) {
         placement.push(&room.node, counts.iter().sum());

@@ -32,7 +32,7 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--distribution".into(),
         "arbitrary".into(),
         "--nodelist".into(),
-        format!("{}/{RANK_NODES}", request.job_dir).into(),
+        format!("{}/{}", request.job_dir, request.file(RANK_NODES)).into(),
         "--overlap".into(),
         "--overcommit".into(),
         "--kill-on-bad-exit=0".into(),
@@ -43,5 +43,7 @@ fn arguments(request: &LaunchRequest<'_>) -> Vec<Argument> {
         "--export".into(),
         "ALL".into(),
     ];
-    arguments.into_iter().chain(request.rank_command()).collect()
+    // another role's step may have a part of its nodes, too
+    let of_role = request.role.map(|_| "--mem=0".into());
+    arguments.into_iter().chain(of_role).chain(request.rank_command()).collect()
 }

@@ -141,6 +141,10 @@ fn mpirun_takes_the_interface_of_the_nodes() {
     for launcher in [&mpirun::LAUNCHER, &torchrun::LAUNCHER, &env::LAUNCHER, &horovodrun::GLOO, &horovodrun::MPI] {
         assert_eq!((launcher.arguments)(&of_role).last(), Some(&Argument::from("1")));
     }
+    // a step on the nodes of its role
+    let of_srun = |request: &LaunchRequest<'_>| (srun::LAUNCHER.arguments)(request);
+    assert!(of_srun(&of_role).contains(&"/opt/horovod/jobs/j1/rank_nodes.1".into()));
+    assert_eq!([&of_role, &REQUEST].map(|request| of_srun(request).contains(&"--mem=0".into())), [true, false]);
     let env = launcher(LauncherName::Mpirun, Controller::Gloo).container_environment("j1", &REQUEST);
     for variable in ["OMPI_MCA_btl_tcp_if_include=eth0", "OMPI_MCA_plm_rsh_args=-p 12345"] {
         assert!(env.iter().any(|set| set == variable), "{env:?}");

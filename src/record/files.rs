@@ -50,7 +50,7 @@ pub const FILES: &[JobFile] = &[
     file(
         &["roles.json"],
         0o644,
-        "hvdctl, job supervisor, `reap.py`",
+        "hvdctl, job supervisor, `reap.py`, `allocation.py`",
         "rank supervisors, you",
         "for a job with roles: the addresses and ports of the ranks of each",
     ),
@@ -69,7 +69,13 @@ pub const FILES: &[JobFile] = &[
         "`allocation.py` on the other nodes",
         "under a site's Slurm, while these are asked for their addresses: the environment of the first node",
     ),
-    file(&["launcher.json"], 0o644, HVDCTL, RANKS, "the launcher, as the rank supervisors need to know it"),
+    file(
+        &["launcher.json"],
+        0o644,
+        "hvdctl, `allocation.py`",
+        RANKS,
+        "the launcher, as the rank supervisors need to know it",
+    ),
     file(
         &["launch.json"],
         0o600,
@@ -237,7 +243,8 @@ pub const FILES: &[JobFile] = &[
         0o600,
         "allocation.py",
         "ssh, srun",
-        "on the first node, under a site's Slurm: the nodes by their addresses, and the node of each rank",
+        "on the first node, under a site's Slurm: the nodes by their addresses, and the node of each rank; with roles, \
+         `rank_nodes.ROLE` has the nodes of the ranks of each, by its number",
     ),
     file(
         &["notebook.json"],

@@ -33,8 +33,8 @@ pub struct BatchRequest {
     pub name: String,
     /// The options of the command that submits it.
     pub options: Vec<String>,
-    /// Set if its launcher starts each rank as a step of its own.
-    pub has_step_per_rank: bool,
+    /// Why some of its steps need one node's GPUs at the same time, and the way out of that; none if none do.
+    pub shared_gpus: Option<(&'static str, &'static str)>,
     /// How many ranks it has, or 0 for as many as there are tasks.
     pub ranks: u32,
 }
@@ -82,7 +82,8 @@ impl BatchJobs {
     /// [`NodeError`] with Slurm's message; the allocation has too few tasks.
     pub async fn check(&self, request: &BatchRequest) -> Result<Option<String>, NodeError> {
         let script = self.script(CHECK).with("options", &arguments(&request.options));
-        let script = script.with("step_per_rank", if request.has_step_per_rank { "1" } else { "" });
+        let (why, instead) = request.shared_gpus.unwrap_or_default();
+        let script = script.with("shared_gpus", why).with("instead", instead);
         let script = script.with("ranks", &request.ranks.to_string());
         let printed = self.processes.run(&script, "submit the job to Slurm").await?;
         Ok(printed.lines().find_map(|line| line.strip_prefix(WITHIN)).map(str::to_owned))

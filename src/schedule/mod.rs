@@ -57,18 +57,6 @@ fn refuse_roles(roles: &[JobRole]) -> Result<(), Error> {
     }
 }
 
-/// Checks that a site's Slurm does not choose the nodes of a job with these roles.
-///
-/// # Errors
-/// It does.
-pub fn check_roles(roles: &[JobRole], cluster: &Cluster) -> Result<(), Error> {
-    if roles.is_empty() || cluster.can().choose_nodes {
-        return Ok(());
-    }
-    let hint = "use an inventory without [slurm], or a project without [[role]] for each program";
-    Err(Error::usage("jobs under Slurm do not support roles", hint))
-}
-
 /// Checks that the observed nodes can have a job with these roles, as far as that is known before they are allocated.
 ///
 /// # Errors

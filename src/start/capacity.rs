@@ -129,7 +129,9 @@ pub fn fit_roles(target: &Target, nodes: &[ObservedNode], roles: &[JobRole]) -> 
     let (drained, selected) = selected(target, nodes)?;
     let rooms = selected.iter().map(|observed| room(observed)).collect::<Result<Vec<_>, _>>()?;
     let shapes: Vec<_> = roles.iter().map(JobRole::shape).collect();
-    match place_roles(&rooms, &shapes) {
+    let hint = "ask for fewer ranks in hvdctl.toml or by -np ROLE=N, select more nodes, or raise `slots` (or `gpus`) of a \
+                [[node]]; roles get nodes in their order in the file, first those with the fewest by --on ROLE=NODES";
+    match place_roles(&rooms, &shapes, hint) {
         Err(error) if !drained.is_empty() => Err(is_drained(&drained, &error.to_string())),
         placement => placement,
     }

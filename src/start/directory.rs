@@ -207,7 +207,7 @@ pub(super) async fn create(
 }
 
 /// Returns the name of the file with the environment of a role's ranks.
-fn role_environment(role: usize) -> String {
+pub fn role_environment(role: usize) -> String {
     format!("env.{role}.json")
 }
 

@@ -35,13 +35,14 @@ impl JobRole {
 /// # Errors
 /// An image without containers, or `activate` in these.
 pub fn check_runtime(roles: &[JobRole], cluster: &Cluster) -> Result<(), Error> {
-    let has_images = cluster.can().images;
+    let (has_images, is_batch) = (cluster.can().images, !cluster.can().choose_nodes);
     for role in roles {
         let (name, own) = (&role.project.name, &role.project.environment);
         let refused = [
             ("image", own.image.is_some() && !has_images, "use `activate`: ranks are processes, and have no image"),
             ("setup", own.setup.is_some() && !has_images, "use `activate`, or hvdctl env create: ranks have no image"),
             ("activate", own.activate.is_some() && has_images, "use `image` or `setup`: ranks are in containers"),
+            ("activate", own.activate.is_some() && is_batch, "activate it in `command`, or set slurm.activate for all"),
         ];
         if let Some((field, _, hint)) = refused.into_iter().find(|(_, is_refused, _)| *is_refused) {
             let line = role.project.line;

@@ -184,9 +184,7 @@ fn roles_of_host(
     let ranks = |role: usize| share.roles.get(role).copied().unwrap_or_default();
     let counts = options.roles.iter().enumerate().map(|(number, role)| (ranks(number), role.gpus()));
     let of_role = |((number, role), part): ((usize, &JobRole), &[String])| {
-        let own = role.project.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value.as_str())));
-        let mut given: BTreeMap<String, Secret> = own.collect();
-        given.extend(options.env.clone());
+        let given = role.variables(&options.env);
         let mut environment = inventory.clone();
         match part {
             [] if !gpus.is_empty() => {

@@ -20,7 +20,7 @@ pub mod in_worker;
 pub mod join;
 pub mod liveness;
 pub mod observe;
-mod parts;
+pub mod parts;
 pub mod plan;
 pub mod prepare;
 pub mod request;

@@ -6,22 +6,25 @@ use super::roles::JobRole;
 use crate::error::Error;
 use crate::inventory::Cluster;
 use crate::launch::description::{
-    LaunchHost, RankRoleDescription, RoleDescription, RoleOverrides, RolePlace, Surroundings,
+    LaunchHost, RankDescription, RankRoleDescription, RoleDescription, RoleOverrides, RolePlace, Surroundings,
 };
 use crate::launch::placement::{Placement, Share};
 use crate::launch::programs::RANK_SUPERVISOR;
 use crate::launch::{self, LaunchRequest, Launcher};
 use crate::node::network::Endpoint;
 use serde_json::json;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 /// The variables that a launcher gets of the environment of the launcher's node if that has another image, or other
 /// lines of `activate`, than its own nodes. The rest, `PATH` above all, is that of each node.
 const OF_JOB: &[&str] = &["HVDCTL_*", "PYTHONUNBUFFERED"];
 
+/// Stands for the port at which ranks find one another: the job supervisor chooses one.
+const ANY_PORT: u16 = 0;
+
 /// A part of a job.
-pub(super) struct JobPart<'a> {
+pub struct JobPart<'a> {
     /// The launcher of its ranks.
     pub launcher: &'static Launcher,
     /// The nodes with ranks of it, in rank order.
@@ -42,17 +45,13 @@ pub(super) struct JobPart<'a> {
 /// # Errors
 /// Interfaces that a launcher cannot use; no free ports.
 pub(super) fn parts<'a>(hosts: &'a JobHosts, options: &JobOptions, after: u16) -> Result<Vec<JobPart<'a>>, Error> {
-    let roles: Vec<Option<usize>> = match options.roles.len() {
-        0 => vec![None],
-        roles => (0..roles).map(Some).collect(),
-    };
+    let roles = numbers(options);
     let most = |role| hosts.all().map(|host| host.ranks_of(role)).max().unwrap_or_default().max(1);
     let counts: Vec<u32> = roles.iter().map(|role| most(*role)).collect();
     let first_port = rendezvous_port(hosts, counts.iter().sum(), after)?;
     let part = |(number, role): (usize, Option<usize>)| {
-        let of_role = role.map(|role| &options.roles[role]);
-        let launcher =
-            of_role.map_or_else(|| launch::launcher(options.launcher, options.controller), JobRole::launcher);
+        let part = unplaced(options, role);
+        let launcher = part.launcher;
         let host = |host: &'a HostAssignment| LaunchHost { ranks: host.ranks_of(role), ..host.launch_host() };
         let takes_part = |host: &&HostAssignment| role.is_none() || host.ranks_of(role) > 0;
         let differs = |host: &HostAssignment| host.observed.runtime.own != hosts.launcher.observed.runtime.own;
@@ -60,18 +59,46 @@ pub(super) fn parts<'a>(hosts: &'a JobHosts, options: &JobOptions, after: u16) -
         let endpoints: Vec<(&str, &Endpoint)> =
             std::iter::once(&hosts.launcher).chain(others).map(|host| (host.observed.name(), &host.endpoint)).collect();
         Ok(JobPart {
-            launcher,
             hosts: hosts.all().map(host).filter(|host| host.ranks > 0).collect(),
             first: host(&hosts.launcher),
             interface: launcher.shared_interface(&endpoints)?,
             // of all of them together there are no more than one for each rank of a node and role
             rendezvous_port: first_port + counts[..number].iter().sum::<u32>() as u16,
-            stall_timeout: of_role.map_or(options.stall_timeout, |role| stall(role, options.stall_timeout)),
-            role,
             has_other_environment: hosts.all().filter(|host| host.ranks_of(role) > 0).any(differs),
+            ..part
         })
     };
     roles.into_iter().enumerate().map(part).collect()
+}
+
+/// Returns the numbers of the roles of a job, or `None` for all of a job without roles.
+fn numbers(options: &JobOptions) -> Vec<Option<usize>> {
+    match options.roles.len() {
+        0 => vec![None],
+        roles => (0..roles).map(Some).collect(),
+    }
+}
+
+/// Returns a part of a job, without its nodes.
+fn unplaced<'a>(options: &JobOptions, role: Option<usize>) -> JobPart<'a> {
+    let of_role = role.map(|role| &options.roles[role]);
+    JobPart {
+        launcher: of_role.map_or_else(|| launch::launcher(options.launcher, options.controller), JobRole::launcher),
+        hosts: Vec::new(),
+        first: LaunchHost { node: "", address: Ipv4Addr::LOCALHOST.into(), ranks: 0 },
+        // the programs of the job find it
+        interface: String::new(),
+        rendezvous_port: ANY_PORT,
+        stall_timeout: of_role.map_or(options.stall_timeout, |role| stall(role, options.stall_timeout)),
+        role,
+        has_other_environment: false,
+    }
+}
+
+/// Returns the parts of a job whose nodes are not known, in the order of its roles. The job supervisor chooses their
+/// ports.
+pub fn unplaced_parts(options: &JobOptions) -> Vec<JobPart<'static>> {
+    numbers(options).into_iter().map(|role| unplaced(options, role)).collect()
 }
 
 /// Returns a time limit without progress for a role: one that does not end the job waits for requests.
@@ -97,8 +124,14 @@ impl JobPart<'_> {
         }
     }
 
+    /// Returns what the job supervisor has to know of a role, which this part is, where the nodes of its ranks are found
+    /// by the programs of the job. `request`: that of the part.
+    pub fn unplaced_description<'r>(&self, role: &'r JobRole, request: &LaunchRequest<'r>) -> RoleDescription<'r> {
+        RoleDescription { shape: Some(role.shape()), ..self.description(role, request, &Placement::default()) }
+    }
+
     /// Returns what the job supervisor has to know of a role, which this part is. `request`: that of the part.
-    pub fn description<'r>(
+    pub(super) fn description<'r>(
         &self,
         role: &'r JobRole,
         request: &LaunchRequest<'r>,
@@ -121,6 +154,7 @@ impl JobPart<'_> {
             },
             environment: (launcher.environment)(request).into_iter().collect(),
             places: request.hosts.iter().map(|host| RolePlace { host: *host, first: first(host.node) }).collect(),
+            shape: None,
             ends: role.project.ends,
             needs: role.project.needs.clone(),
             ports: role.project.ports.clone(),
@@ -141,13 +175,29 @@ pub(super) fn launcher_file(
     roles: &[JobRole],
     (placement, node, endpoint): (&Placement, &str, &Endpoint),
     launcher: IpAddr,
+    limits: (u64, u64),
+) -> String {
+    let description = |role: &JobRole| role.launcher().rank_description(endpoint, launcher);
+    role_launchers(roles, (placement, node), description, limits)
+}
+
+/// Returns `launcher.json` as it is until the programs of the job add which ranks a node has. The limits are as those of
+/// [`launcher_file`].
+pub fn unplaced_launcher_file(roles: &[JobRole], limits: (u64, u64)) -> String {
+    role_launchers(roles, (&Placement::default(), ""), |role| role.launcher().unpinned_description(), limits)
+}
+
+fn role_launchers(
+    roles: &[JobRole],
+    (placement, node): (&Placement, &str),
+    launcher: impl Fn(&JobRole) -> RankDescription,
     (stall, stall_warning): (u64, u64),
 ) -> String {
     let share = placement.shares.iter().find(|share| share.node == node).cloned().unwrap_or_default();
     let role = |(number, role): (usize, &JobRole)| {
         let ends_job = role.ends_the_job();
         let description = RankRoleDescription {
-            launcher: role.launcher().rank_description(endpoint, launcher),
+            launcher: launcher(role),
             name: &role.project.name,
             ranks: share.roles.get(number).copied().unwrap_or_default(),
             first: share.first + offset(&share, number),

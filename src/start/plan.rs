@@ -468,7 +468,10 @@ pub fn describe<'a>(
 }
 
 /// Checks what the ranks run against their launchers.
-fn check_commands(program: &JobProgram, options: &JobOptions) -> Result<(), Error> {
+///
+/// # Errors
+/// Options of a launcher in the place of a program.
+pub fn check_commands(program: &JobProgram, options: &JobOptions) -> Result<(), Error> {
     match options.roles.as_slice() {
         [] => launcher(options.launcher, options.controller).check_command(&program.command),
         roles => roles.iter().try_for_each(|role| role.launcher().check_command(&role.project.command)),

@@ -9,8 +9,10 @@ use crate::launch::{self, Launcher};
 use crate::model::launcher::{Controller, LauncherName};
 use crate::model::role::{Ends, RecordedRole};
 use crate::model::role_size::RoleSize;
+use crate::secret::Secret;
 use crate::sync::project::ProjectRole;
 use crate::text::argument::ProgramArgument;
+use std::collections::BTreeMap;
 
 /// A role of a job.
 #[derive(Debug, Clone)]
@@ -56,9 +58,15 @@ impl JobRole {
     }
 
     /// Returns it as it is placed.
-    pub(super) fn shape(&self) -> RoleShape<'_> {
+    pub fn shape(&self) -> RoleShape<'_> {
         let ProjectRole { name, beside, .. } = &self.project;
         RoleShape { name, size: self.size, gpus: self.gpus(), beside: *beside, nodes: self.nodes.as_deref() }
+    }
+
+    /// Returns the variables that its project and the operator (`given`) set for its ranks.
+    pub fn variables(&self, given: &BTreeMap<String, Secret>) -> BTreeMap<String, Secret> {
+        let own = self.project.env.iter().map(|(name, value)| (name.clone(), Secret::plain(value.as_str())));
+        own.chain(given.iter().map(|(name, value)| (name.clone(), value.clone()))).collect()
     }
 
     /// Returns it as a job's record has it.

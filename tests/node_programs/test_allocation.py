@@ -1,6 +1,7 @@
 """Unit tests of what begins a job in an allocation of Slurm (slurm/allocation.py), and of where a node's files are
 (here.py)."""
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", 
 sys.path[:0] = [os.path.join(PROGRAMS, "environment"), PROGRAMS, os.path.join(PROGRAMS, "slurm")]
 import allocation  # noqa: E402
 import here  # noqa: E402
+import placement  # noqa: E402
 import processes  # noqa: E402
 import variables  # noqa: E402
 
@@ -26,12 +28,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 class Placement(unittest.TestCase):
     def test_lists_of_slurm_are_read(self):
         for text, expected in (("1", [1]), ("2(x3),1", [2, 2, 2, 1]), ("4,2(x2)", [4, 2, 2])):
-            self.assertEqual(allocation.per_node(text), expected)
+            self.assertEqual(placement.per_node(text), expected)
 
     def test_ranks_fill_the_tasks_in_the_order_of_the_nodes(self):
         def shares(counts, ranks):
             return [(one["node"], one["ranks"], one["first"])
-                    for one in allocation.shares(["a", "b", "c"], counts, ranks)]
+                    for one in placement.shares(["a", "b", "c"], counts, ranks)]
 
         self.assertEqual(shares([2, 1, 1], 0), [("a", 2, 0), ("b", 1, 2), ("c", 1, 3)])
         self.assertEqual(shares([2, 2, 2], 3), [("a", 2, 0), ("b", 1, 2)])
@@ -48,14 +50,14 @@ class Placement(unittest.TestCase):
             ([4, 4], [1, 1], 8, [4, 4]),
             ([2, 2], [0, 0], 4, [2, 2]),
         ):
-            self.assertEqual(allocation.by_gpus(counts, gpus, ranks), expected, (counts, gpus))
-        self.assertEqual([allocation.gpus_of(gres) for gres in ("gpu:a100:2,shard:1", "gpu:3,gpu:b:1", "none", "")],
+            self.assertEqual(placement.by_gpus(counts, gpus, ranks), expected, (counts, gpus))
+        self.assertEqual([placement.gpus_of(gres) for gres in ("gpu:a100:2,shard:1", "gpu:3,gpu:b:1", "none", "")],
                          [2, 4, 0, 0])
 
     def test_tasks_follow_from_what_slurm_has_allocated_and_from_what_was_asked(self):
         def tasks(ranks, gpus, **variables):
             with unittest.mock.patch.dict(os.environ, dict({"SLURM_TASKS_PER_NODE": "2,1"}, **variables), clear=True):
-                return allocation.tasks(ranks, gpus)
+                return placement.tasks(ranks, gpus)
 
         # nodes may have different numbers of GPUs
         self.assertEqual(tasks(0, [1, 3]), [1, 3])
@@ -273,6 +275,89 @@ exec sh "$HVDCTL_PLACE/begin"
         self.assertEqual(of_rank(2, launcher=("SLURM_PROCID",)), env)
         self.assertEqual(of_rank(2, record={}), env)
         self.assertEqual(of_rank(2, record=dict(record, slurm={"is_placed": True, "is_own": True})), env)
+
+    def test_the_ranks_of_a_role_are_numbered_as_if_the_job_had_no_others(self):
+        shares = [{"node": "a", "ranks": 3, "first": 0, "roles": [2, 1]},
+                  {"node": "b", "ranks": 1, "first": 3, "roles": [1, 0]},
+                  {"node": "c", "ranks": 2, "first": 4, "roles": [0, 2]}]
+        record = {"slurm": {"is_placed": True}, "placement": {"shares": shares}}
+        names = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_STEP_NODELIST"]
+
+        def seen(role, rank):
+            found = variables.of_rank({}, {"rank": ["RANK"]}, record, rank, 3, role)
+            return [found[name] for name in names]
+
+        self.assertEqual([seen(0, rank) for rank in range(3)],
+                         [["0", "0", "0", "3", "a,b"], ["1", "1", "0", "3", "a,b"], ["2", "0", "1", "3", "a,b"]])
+        self.assertEqual([seen(1, 1), seen(1, 2)], [["1", "0", "1", "3", "a,c"], ["2", "1", "1", "3", "a,c"]])
+
+
+class Roles(unittest.TestCase):
+    """The files of a job with roles, in an allocation of three nodes."""
+    ROLES = [{"name": "trainer", "shape": {"size": {"ranks": 2}, "gpus": 1, "beside": None}},
+             {"name": "server", "shape": {"size": {"ranks": 1}, "gpus": 2, "beside": None}}]
+
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.job = place.name
+        for module, name in ((allocation, "PROGRAMS"), (allocation.files, "HERE")):
+            replaced = unittest.mock.patch.object(module, name, self.job)
+            replaced.start()
+            self.addCleanup(replaced.stop)
+        for name, value in (("launcher.json", {"roles": [{"name": "trainer"}, {"name": "server"}]}), ("env.json", {}),
+                            ("env.0.json", {"A": "1"}), ("env.1.json", {"SLURM_MPI_TYPE": "x"}), ("job.json", {})):
+            allocation.files.write_json(name, value)
+
+    def load(self, *parts):
+        with open(os.path.join(self.job, *parts)) as file:
+            return json.load(file)
+
+    def prepare(self, gpus, slots):
+        with unittest.mock.patch.dict(os.environ, {"SLURM_TASKS_PER_NODE": slots}, clear=True):
+            placed = placement.placed(["a", "b", "c"], 0, gpus, self.ROLES)
+        for share in placed:
+            allocation.prepare_node(share, share is placed[0], placed, {"id": "1"})
+            allocation.describe_roles(share, self.ROLES, placed, gpus["abc".index(share["node"])])
+        roles = [dict(role) for role in self.ROLES]
+        allocation.put_roles(roles, placed, {"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.0.0.3"})
+        return placed, roles
+
+    def test_each_node_has_its_ranks_of_each_role(self):
+        placed, roles = self.prepare([2, 2, 2], "2(x3)")
+        self.assertEqual([(share["node"], share["roles"]) for share in placed], [("a", [2, 0]), ("b", [0, 1])])
+        self.assertEqual(roles[1]["places"], [{"node": "b", "address": "10.0.0.2", "ranks": 1, "first": 2}])
+        table = {"trainer": {"ranks": 2, "hosts": ["10.0.0.1"] * 2, "ports": {}},
+                 "server": {"ranks": 1, "hosts": ["10.0.0.2"], "ports": {}}}
+        self.assertEqual([self.load("roles.json"), self.load("nodes", "b", "roles.json")], [table, table])
+        for path, expected in ((["launcher.json"], [(2, [0, 2]), (0, [2, 0])]),
+                               (["nodes", "b", "launcher.json"], [(0, [0, 0]), (1, [0, 2])])):
+            self.assertEqual([(one["ranks"], one["devices"]) for one in self.load(*path)["roles"]], expected)
+        self.assertEqual(self.load("nodes", "b", "env.1.json"), {"SLURM_MPI_TYPE": "x"})
+        with open(os.path.join(self.job, "rank_nodes.0")) as file:
+            self.assertEqual(file.read(), "a\na\n")
+        launch = {"launcher": ["env"], "roles": [{"launcher": ["env"]}, {"launcher": ["srun"]}]}
+        self.assertFalse(allocation.needs_mpi_type(launch, {}), "the user has chosen one for a role")
+        allocation.files.remove("env.1.json")
+        self.assertTrue(allocation.needs_mpi_type(launch, {}))
+
+    def test_roles_are_placed_on_what_there_is_or_not_at_all(self):
+        roles, self.ROLES = self.ROLES, [dict(one, shape=dict(one["shape"], gpus=2)) for one in self.ROLES]
+        # a launcher runs where the batch script does
+        placed, _ = self.prepare([1, 4, 2], "4(x3)")
+        self.assertEqual([(share["node"], share["ranks"], share["first"], share["roles"]) for share in placed],
+                         [("a", 0, 0, [0, 0]), ("b", 2, 0, [2, 0]), ("c", 1, 2, [0, 1])])
+        self.ROLES = roles
+        with self.assertRaisesRegex(RuntimeError, "do not fit on what Slurm has given: the role server needs a node"):
+            self.prepare([1, 1, 1], "1(x3)")
+
+    def test_nothing_secret_of_roles_is_left(self):
+        self.prepare([2, 2, 2], "2(x3)")
+        allocation.forget_ranks()
+        self.assertEqual(self.load("nodes", "b", "env.0.json"), {"A": "1"}, "another allocation may follow")
+        allocation.remove_secrets()
+        left = [name for name in os.listdir(os.path.join(self.job, "nodes", "b")) if name.startswith("env")]
+        self.assertEqual(left, [])
 
 
 class Steps(unittest.TestCase):

@@ -368,6 +368,19 @@ class Files(unittest.TestCase):
                          {"CUDA_VISIBLE_DEVICES": "none,none,4,5"})
         self.assertEqual(self.one().bound_by({}), {})
 
+    def test_a_role_takes_its_part_of_the_gpus_that_slurm_has_given(self):
+        described = [{"name": name, "ranks": 2, "devices": devices, "rank": [], "local_rank": []}
+                     for name, devices in (("a", [0, 2]), ("b", [2, 1]), ("c", [3, 0]), ("d", None))]
+        found = [rank_role.part_of(one, "4,5,6") for one in described]
+        self.assertEqual(found, ["4,5", "6", "", "4,5,6"])
+        self.put("launcher.json", {"roles": described[:2]})
+        self.put("env.0.json", {})
+        self.put("env.1.json", {"CUDA_VISIBLE_DEVICES": "9"})
+        one = mock.Mock()
+        one.name = "a"
+        self.assertEqual(rank_role.Role.bound_by(one, {"CUDA_VISIBLE_DEVICES": "4,5,6"}),
+                         {"CUDA_VISIBLE_DEVICES": "4,5,9,9"}, "what the user has set goes first")
+
     def test_the_environment_of_roles_is_removed_when_the_job_has_ended(self):
         self.put("env.x.json", {})
         reap.forget(True)

@@ -42,7 +42,7 @@ fn login() -> Machine {
 
 fn variables(machine: &Machine) -> String {
     format!(
-        "run_dir='{}' which=h-1@a name=big remove=1 limit=5 step_per_rank=1\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
+        "run_dir='{}' which=h-1@a name=big remove=1 limit=5 shared_gpus=it instead=leave\noptions=\"set -- --ntasks=2 '--comment=a b'\"",
         machine.path("run").display()
     )
 }
@@ -467,7 +467,7 @@ fn ranks_that_are_steps_of_their_own_cannot_share_gpus_in_an_old_slurm() {
         ("20.11.4", &with_gpus, true),
         ("21.08.8-2", &with_gpus, true),
         ("21.08.8-2", &without, false),
-        ("21.08.8-2", &with_gpus.replace("step_per_rank=1", "step_per_rank="), false),
+        ("21.08.8-2", &with_gpus.replace("shared_gpus=it", "shared_gpus="), false),
         ("22.05.8", &with_gpus, false),
         ("21.08.8-2", &variables(&machine).replace("--ntasks=2", "--partition=gpu -p gpu"), false),
         ("21.08.8-2", &variables(&machine).replace("--ntasks=2", "--gres gpu:1"), true),

@@ -133,6 +133,7 @@ impl Spec {
             surroundings: Surroundings::of(launcher, &request, PORT),
             environment: BTreeMap::new(),
             places: (0..NODES.len()).filter(|at| role.ranks[*at] > 0).map(place).collect(),
+            shape: None,
             ends: role.ends,
             needs: role.needs.clone(),
             ports: role.ports.clone(),

@@ -130,7 +130,8 @@ async fn launch(
     };
     let plan = context.scheduler().plan(program, options, allocating).await?;
     if running.dry_run {
-        return Ok(dry_run::outcome(&plan.program().command, plan.show(context.site()).await?, best));
+        let programs = (plan.program().command.as_slice(), plan.options().roles.as_slice());
+        return Ok(dry_run::outcome(programs, plan.show(context.site()).await?, best));
     }
     plan.check_up()?;
     carry_out(&plan, fetch, context).await

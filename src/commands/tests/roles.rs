@@ -186,10 +186,6 @@ async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
         done.complains(&[words, "hint: "]);
         assert_ne!(done.code, 0, "{done}");
     }
-    let mut slurm = inventory(&nodes);
-    slurm.cluster.runtime = RuntimeChoice::Slurm;
-    let done = hvdctl_on(&nodes, slurm, &format!("train {path}"), mpsc::unbounded_channel().1).await;
-    done.code(2).complains(&["jobs under Slurm do not support roles"]);
     assert_eq!(NODES.map(|node| nodes.state(node)), before);
     with_slurm(&nodes, &NODES);
     let before = NODES.map(|node| nodes.state(node));

@@ -19,7 +19,7 @@ fn role(name: &str, size: RoleSize) -> RoleShape<'_> {
 
 /// The ranks of each role by node, as `n0 2 1, n1 2 0`.
 fn placed(rooms: &[Room], roles: &[RoleShape<'_>]) -> Result<String, String> {
-    let placement = place_roles(rooms, roles).map_err(|error| error.to_string())?;
+    let placement = place_roles(rooms, roles, "").map_err(|error| error.to_string())?;
     let shares = placement.shares.iter().map(|share| {
         let counts = share.roles.iter().map(ToString::to_string).collect::<Vec<_>>();
         format!("{} {}", share.node, counts.join(" "))
@@ -136,6 +136,31 @@ fn names(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
 static SETS: LazyLock<Vec<Vec<String>>> =
     LazyLock::new(|| (0..128usize).map(|set| names((0..7).filter(|node| set >> node & 1 == 1))).collect());
 
+/// A row of the table that the test of the Python programs reads too: slots and GPUs of each node; name, size, GPUs of a
+/// rank, and the role beside it of each role.
+#[derive(serde::Deserialize)]
+struct Row {
+    nodes: Vec<(u32, Option<u32>)>,
+    roles: Vec<(String, RoleSize, u32, Option<usize>)>,
+    placed: Option<String>,
+    error: Option<String>,
+}
+
+#[test]
+fn roles_are_placed_as_in_an_allocation_of_slurm() {
+    let rows: Vec<Row> = serde_json::from_str(include_str!("../../../tests/role_placement.json")).unwrap();
+    for Row { nodes, roles, placed, error } in rows {
+        let rooms: Vec<Room> =
+            nodes.iter().enumerate().map(|(number, (slots, gpus))| room(number, *slots, *gpus)).collect();
+        let shape = |(name, size, gpus, beside)| RoleShape { name, size, gpus, beside, nodes: None };
+        let shapes = roles.iter().map(|(name, size, gpus, beside)| shape((name.as_str(), *size, *gpus, *beside)));
+        let shapes: Vec<_> = shapes.collect();
+        let found = self::placed(&rooms, &shapes);
+        let first_line = found.map_err(|error| error.lines().next().unwrap_or_default().to_owned());
+        assert_eq!(first_line, placed.ok_or_else(|| error.unwrap_or_default()), "{roles:?}");
+    }
+}
+
 fn any_rooms() -> impl Strategy<Value = Vec<Room>> {
     let of_node = (0u32..9, prop::option::of(0u32..9));
     prop::collection::vec(of_node, 0..7).prop_map(|nodes| {
@@ -172,7 +197,7 @@ fn base(roles: &[RoleShape<'_>], role: usize) -> usize {
 proptest! {
     #[test]
     fn all_ranks_are_placed_or_none(rooms in any_rooms(), roles in any_roles()) {
-        let Ok(placement) = place_roles(&rooms, &roles) else { return Ok(()) };
+        let Ok(placement) = place_roles(&rooms, &roles, "") else { return Ok(()) };
         let nodes_of = |role: usize| -> BTreeSet<&str> {
             placement.shares.iter().filter(|share| share.roles[role] > 0).map(|share| share.node.as_str()).collect()
         };
@@ -208,7 +233,7 @@ proptest! {
 
     #[test]
     fn no_slot_and_no_gpu_is_given_twice(rooms in any_rooms(), roles in any_roles()) {
-        let Ok(placement) = place_roles(&rooms, &roles) else { return Ok(()) };
+        let Ok(placement) = place_roles(&rooms, &roles, "") else { return Ok(()) };
         for (position, share) in placement.shares.iter().enumerate() {
             let room = rooms.iter().find(|room| room.node == share.node).unwrap();
             prop_assert_eq!(share.ranks, share.roles.iter().sum::<u32>());
@@ -236,7 +261,7 @@ proptest! {
         let fitting: Vec<(&str, u32)> =
             rooms.iter().map(|room| (room.node.as_str(), room.most(gpus))).filter(|(_, most)| *most > 0).collect();
         let roles = [RoleShape { gpus, ..role("a", RoleSize::Ranks(ranks)) }];
-        match place_roles(&rooms, &roles) {
+        match place_roles(&rooms, &roles, "") {
             Err(_) => prop_assert!(fitting.iter().map(|(_, most)| most).sum::<u32>() < ranks),
             Ok(placement) => {
                 let nodes: Vec<&str> = placement.shares.iter().map(|share| share.node.as_str()).collect();

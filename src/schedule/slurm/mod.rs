@@ -4,6 +4,7 @@
 //! as on any other nodes; what it starts on another node is a step of the batch job.
 
 pub mod options;
+mod role_nodes;
 
 use crate::cluster::member::Member;
 use crate::cluster::operator::now;
@@ -15,11 +16,11 @@ use crate::files::PackedFile;
 use crate::inventory::{Bind, Cluster, Controller};
 use crate::job::cleanup::JobNodes;
 use crate::job::manage;
-use crate::launch::description::{LaunchDescription, LaunchHost};
+use crate::launch;
+use crate::launch::description::{LaunchDescription, RoleDescription};
 use crate::launch::env_file::environment;
 use crate::launch::placement::{Placement, Share};
 use crate::launch::programs::{self, JOB_SUPERVISOR, REMOTE_SHELL_OF_SLURM, command};
-use crate::launch::{self, LaunchRequest};
 use crate::model::fault::Fault;
 use crate::model::launcher::LauncherName;
 use crate::node::gpus::GpuRequest;
@@ -28,18 +29,16 @@ use crate::record::{JobResult, Record, Scheduled, stored};
 use crate::runtime::batch::BatchRequest;
 use crate::runtime::spec::ContainerSpec;
 use crate::secret::Secret;
-use crate::start::directory::{DirectoryContents, directory_of_ranks, record_of, variables, write};
+use crate::start::directory::{DirectoryContents, directory_of_ranks, record_of, role_environment, variables, write};
 use crate::start::execute::{abandon, begin};
-use crate::start::plan::describe;
+use crate::start::parts::{unplaced_launcher_file, unplaced_parts};
+use crate::start::plan::{check_commands, describe};
 use crate::start::prepare::upload_to_all;
 use crate::start::request::{JobOptions, JobProgram};
+use crate::start::roles::JobRole;
 use crate::sync::NodeProject;
 use crate::sync::upload::Project;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-
-/// Stands for the port at which ranks find one another: the job supervisor chooses one.
-const ANY_PORT: u16 = 0;
 
 /// An operation, for messages.
 const SUBMIT: &str = "submit the job to Slurm";
@@ -66,6 +65,8 @@ pub struct BatchJob {
     container: ContainerSpec,
     record: Record,
     environment: BTreeMap<String, Secret>,
+    /// Those of the ranks of each role.
+    role_environments: Vec<BTreeMap<String, Secret>>,
     /// The contents of `launch.json`, except the nodes.
     launch: String,
 }
@@ -85,33 +86,26 @@ impl BatchJob {
     ) -> Result<BatchJob, Error> {
         let inventory = &target.inventory;
         let (cluster, node) = (inventory.cluster.clone(), inventory.master());
-        let launcher = launch::launcher(options.launcher, options.controller);
         let mut environment = environment(node, &mut options.env_files.clone())?;
+        let role_environments = role_environments(&options, &environment)?;
         environment.extend(options.env.clone());
-        launcher.check_variables(environment.keys().map(String::as_str))?;
-        launcher.check_command(&program.command)?;
+        if options.roles.is_empty() {
+            let launcher = launch::launcher(options.launcher, options.controller);
+            launcher.check_variables(environment.keys().map(String::as_str))?;
+        }
+        check_commands(&program, &options)?;
         let slurm = inventory.slurm.clone().unwrap_or_default();
         let submission = options::submission(&slurm, &options, &cluster, options::OWN_SIGNAL)?;
         let job_dir = format!("{}/{id}", cluster.jobs_dir);
-        let first = LaunchHost { node: "", address: Ipv4Addr::LOCALHOST.into(), ranks: 0 };
-        let request = LaunchRequest {
-            hosts: &[],
-            first,
-            rendezvous_port: ANY_PORT,
-            port: cluster.port,
-            // allocation.py finds it
-            interface: "",
-            start_timeout: cluster.start_timeout,
-            stall_timeout: options.stall_timeout,
-            job_dir: &job_dir,
-            rank_program: programs::RANK_SUPERVISOR,
-            kept: None,
-            role: None,
-        };
-        let ranks = options.resources.ranks.map_or(0, |ranks| ranks.max);
+        let parts = unplaced_parts(&options);
+        let requests: Vec<_> = parts.iter().map(|part| part.request(&cluster, &job_dir, &options)).collect();
+        let (launcher, request) = (parts[0].launcher, requests[0]);
+        let ranks = if options.roles.is_empty() { known_ranks(&options) } else { 0 };
         let name = format!("{}-{id}", cluster.master);
         let own = OPEN_MPI.map(|(name, value)| format!("{name}={value}"));
-        let own = own.into_iter().filter(|_| options.launcher != LauncherName::Srun);
+        // roles have launchers of their own
+        let is_own = options.roles.is_empty() && options.launcher != LauncherName::Srun;
+        let own = own.into_iter().filter(|_| is_own);
         let variables = launcher.container_environment(&id, &request);
         let title = program.title.clone().unwrap_or_else(|| program.name.clone());
         let container = ContainerSpec {
@@ -127,12 +121,30 @@ impl BatchJob {
         };
         // allocation.py adds the nodes
         let warning = submission.warning;
-        let launch = LaunchDescription { slurm: true, warning, ..describe(&cluster, launcher, &request, &options) };
+        let roles = parts.iter().zip(&requests).zip(&options.roles);
+        let roles =
+            roles.map(|((part, request), role)| of_role(role, part.unplaced_description(role, request))).collect();
+        let launch =
+            LaunchDescription { slurm: true, warning, roles, ..describe(&cluster, launcher, &request, &options) };
         let launch = stored::write("launch.json", &launch).map_err(Error::Local)?;
         let record = record(&cluster, &container, &program, &options, &id, &node.name);
-        let is_gloo = options.launcher == LauncherName::Horovodrun && options.controller == Controller::Gloo;
-        let sbatch = BatchRequest { name: title, options: submission.options, ranks, has_step_per_rank: is_gloo };
-        Ok(BatchJob { id, program, options, cluster, login, sbatch, container, record, environment, launch })
+        let sbatch =
+            BatchRequest { name: title, options: submission.options, ranks, shared_gpus: shared_gpus(&options) };
+        let all = (environment, role_environments);
+        let (environment, role_environments) = if options.roles.is_empty() { all } else { (BTreeMap::new(), all.1) };
+        Ok(BatchJob {
+            id,
+            program,
+            options,
+            cluster,
+            login,
+            sbatch,
+            container,
+            record,
+            environment,
+            role_environments,
+            launch,
+        })
     }
 
     /// Asks Slurm whether it would take the job, and reports if its ranks start in an allocation that is there already.
@@ -203,14 +215,21 @@ impl BatchJob {
         others.retain(|(_, name, _)| *name != REMOTE_SHELL_OF_SLURM.1);
         others.extend([REMOTE_SHELL_OF_SLURM, (0o600, "launch.json", self.launch.as_str())]);
         others.extend(self.program.files.iter().map(|(name, text)| (0o644, *name, text.as_ref())));
-        let launcher = launch::launcher(self.options.launcher, self.options.controller);
-        let launcher = launcher.unpinned_description().to_string();
-        let (record, environment) = (&self.record, &variables(&self.cluster, &self.record, &self.environment, 1.0));
+        let (record, roles) = (&self.record, self.options.roles.as_slice());
+        let launcher = match roles {
+            [] => record.launcher().unpinned_description().to_string(),
+            roles => unplaced_launcher_file(roles, (record.stall, record.stall_warning)),
+        };
+        let of_ranks = |given| variables(&self.cluster, record, given, 1.0);
+        // the file of a job with roles only shows that the job has not ended
+        let environment = if roles.is_empty() { of_ranks(&self.environment) } else { BTreeMap::new() };
+        let of_roles = self.role_environments.iter().enumerate();
+        let of_roles: Vec<_> = of_roles.map(|(number, given)| (role_environment(number), of_ranks(given))).collect();
         let contents = DirectoryContents {
             record,
             launcher: &launcher,
-            environment,
-            role_environments: &[],
+            environment: &environment,
+            role_environments: &of_roles,
             is_shared: false,
             others: &others,
         };
@@ -240,6 +259,55 @@ impl BatchJob {
     }
 }
 
+/// Returns the number of ranks, or 0 if it depends on the nodes that Slurm gives.
+fn known_ranks(options: &JobOptions) -> u32 {
+    match options.roles.as_slice() {
+        [] => options.resources.ranks.map_or(0, |ranks| ranks.max),
+        roles => roles.iter().map(|role| role.size.ranks()).sum::<Option<u32>>().unwrap_or(0),
+    }
+}
+
+/// Returns the environment of the ranks of each role. `inventory`: the variables of the node.
+///
+/// # Errors
+/// A variable that only the role's launcher may set.
+fn role_environments(
+    options: &JobOptions,
+    inventory: &BTreeMap<String, Secret>,
+) -> Result<Vec<BTreeMap<String, Secret>>, Error> {
+    let of_role = |role: &JobRole| {
+        let mut environment = inventory.clone();
+        environment.extend(role.variables(&options.env));
+        role.launcher().check_variables(environment.keys().map(String::as_str))?;
+        Ok(environment)
+    };
+    options.roles.iter().map(of_role).collect()
+}
+
+/// Adds to the description of a role what its launcher needs under Slurm.
+fn of_role<'a>(role: &JobRole, mut description: RoleDescription<'a>) -> RoleDescription<'a> {
+    if role.launcher != LauncherName::Srun {
+        description.environment.extend(OPEN_MPI.map(|(name, value)| (name, value.to_owned())));
+    }
+    description
+}
+
+/// Returns why some steps of a job need one node's GPUs at the same time, and the way out; `None` if none do.
+fn shared_gpus(options: &JobOptions) -> Option<(&'static str, &'static str)> {
+    let is_gloo = |launcher, controller| launcher == LauncherName::Horovodrun && controller == Controller::Gloo;
+    let of_roles = || options.roles.iter().any(|role| is_gloo(role.launcher, role.controller));
+    let starts_steps =
+        if options.roles.is_empty() { is_gloo(options.launcher, options.controller) } else { of_roles() };
+    if starts_steps {
+        return Some((
+            "horovodrun starts each rank as a step of the job",
+            "use another launcher, such as mpirun or torchrun",
+        ));
+    }
+    let are_shared = options.roles.iter().any(|role| role.project.beside.is_some());
+    are_shared.then_some(("roles that share a node are steps of the job there", "leave out `beside` in hvdctl.toml"))
+}
+
 /// Returns the result of a job that could not be submitted.
 fn never_submitted(error: &Error) -> JobResult {
     let fault = Fault::NotSubmitted { error: error.to_string() };
@@ -255,7 +323,7 @@ fn record(
     id: &str,
     login: &str,
 ) -> Record {
-    let ranks = options.resources.ranks.map_or(0, |ranks| ranks.max);
+    let ranks = known_ranks(options);
     let workspace = cluster.layout(&container.name).workspace;
     Record {
         id: id.to_owned(),

@@ -1,5 +1,6 @@
 //! The options with which a job is submitted to Slurm.
 
+use super::role_nodes::NodeOptions;
 use crate::error::Error;
 use crate::inventory::{Cluster, Slurm};
 use crate::launch::description::Warning;
@@ -31,8 +32,9 @@ const SEVERAL: &str = "leave it out; for several jobs, run hvdctl several times"
 pub const OWN_SIGNAL: &str = "50";
 
 /// The options of sbatch that decide how many ranks a node has and which signal they get: long and short name.
-const READ: [(&str, &str); 8] = [
+const READ: [(&str, &str); 9] = [
     ("--signal", ""),
+    ("--nodes", "-N"),
     ("--gres", ""),
     ("--gpus", "-G"),
     ("--gpus-per-node", ""),
@@ -83,6 +85,9 @@ pub fn submission(slurm: &Slurm, job: &JobOptions, cluster: &Cluster, signal: &s
     let warned = before_limit.map_or(needed, |(_, seconds)| seconds);
     let warning = before_limit.map(|(signal, seconds)| Warning { signal, seconds: seconds - needed });
     let tasks = Tasks::new(slurm, job, [&usual, &given])?;
+    let roles = NodeOptions::of(tasks.gpus, |name| given.value(name).or(usual.value(name)));
+    let roles = (!job.roles.is_empty()).then(|| roles.wanted(&job.roles)).transpose()?;
+    let per_node = roles.as_ref().map_or(tasks.per_node, |roles| roles.tasks);
     let fields = [
         ("partition", slurm.partition.clone()),
         ("account", slurm.account.clone()),
@@ -90,8 +95,9 @@ pub fn submission(slurm: &Slurm, job: &JobOptions, cluster: &Cluster, signal: &s
         ("constraint", slurm.constraint.clone()),
         ("time", slurm.time.clone()),
         ("gres", tasks.gres),
+        ("nodes", roles.map(|roles| roles.nodes.to_string())),
         ("ntasks", job.resources.ranks.map(|ranks| ranks.max.to_string())),
-        ("ntasks-per-node", tasks.per_node.map(|tasks| tasks.to_string())),
+        ("ntasks-per-node", per_node.map(|tasks| tasks.to_string())),
         ("signal", Some(format!("B:{signal}@{warned}"))),
     ];
     let named = fields.into_iter().filter_map(|(name, value)| Some(format!("--{name}={}", value?)));
@@ -168,6 +174,8 @@ struct Tasks {
     gres: Option<String>,
     /// `--ntasks-per-node`: as many as each node has GPUs.
     per_node: Option<u32>,
+    /// The number of GPUs of each node, if the options say it.
+    gpus: Option<u32>,
     /// Options of the inventory that `--gpus-per-node` changes.
     changed: Vec<String>,
 }
@@ -200,7 +208,7 @@ impl Tasks {
         let per_node = resources.per_node.or(gpus).filter(|count| *count > 0 && !is_placed);
         let ranks = resources.ranks.map(|ranks| ranks.max);
         let per_node = per_node.map(|per_node| ranks.map_or(per_node, |ranks| ranks.min(per_node)));
-        Ok(Tasks { gres, per_node, changed })
+        Ok(Tasks { gres, per_node, gpus: gpus.filter(|gpus| *gpus > 0), changed })
     }
 }
 

@@ -62,8 +62,8 @@ gone_within() { # SECONDS COMMAND: waits until the command lists nothing
 }
 
 remove_environment() { # no rank starts any more, and the variables may be secret
-  [ ! -d "$jobs_dir/$id" ] || (enter "$id" && rm -f env.json env.*.json nodes/*/env.json inherited.json inherited.json.new notebook_rank.json \
-    process.json first.json first.json.new nodes/*/own.json nodes/*/environment)
+  [ ! -d "$jobs_dir/$id" ] || (enter "$id" && rm -f env.json env.*.json nodes/*/env.json nodes/*/env.*.json inherited.json inherited.json.new \
+    notebook_rank.json process.json first.json first.json.new nodes/*/own.json nodes/*/environment)
 }
 
 left=$(mine) || exit

@@ -21,12 +21,12 @@ def is_free(port, count=1):
     return False  # the suppressed error
 
 
-def free_port(count):
+def free_port(count, taken=()):
     """The first of so many ports in a row that are free on this node, at random: other jobs may start at the same
-    time."""
+    time. `taken`: those that something else of the job will use."""
     while True:
         first = random.randrange(PORTS.start, PORTS.stop - count)
-        if is_free(first, count):
+        if not any(port in taken for port in range(first, first + count)) and is_free(first, count):
             return first
 
 

@@ -1,6 +1,6 @@
 # Checks whether Slurm takes a job, and submits nothing. Appended to process/common.sh and slurm/common.sh. Variables: run_dir, options (a
 # line of sh that sets the arguments), ranks (how many the job has, or 0 for as many as there
-# are tasks), step_per_rank (not empty if the launcher starts each as a step).
+# are tasks), shared_gpus (why steps need one node's GPUs at the same time; empty if none do), instead (the way out of that).
 ! program=$(missing) || {
   echo "$program: not found, neither in PATH ($PATH) nor in that of a login shell ($tried): this is not a login node of Slurm, or a start-up" \
     "file of login shells, such as ~/.bash_profile, has to set PATH or load Slurm's module" >&2
@@ -23,9 +23,8 @@ case ${version##* } in
   exit 1
   ;;
 20.11.* | 21.08.*)
-  [ -z "$step_per_rank" ] || ! asks_for_gpus "$@" || {
-    echo "horovodrun starts each rank as a step of the job, and in this Slurm ($version) steps cannot share GPUs: use another launcher, such as" \
-      "mpirun or torchrun, or Slurm 22.05 or later" >&2
+  [ -z "$shared_gpus" ] || ! asks_for_gpus "$@" || {
+    echo "$shared_gpus, and in this Slurm ($version) steps cannot share GPUs: $instead, or use Slurm 22.05 or later" >&2
     exit 1
   }
   ;;

@@ -274,10 +274,9 @@ fn kill_on(node: &str, finds: &str) {
 /// A behaviour of jobs under a launcher, whose options are given.
 type Behaviour = (&'static str, fn(&Cluster, &[&str]));
 
-/// Behaviours of workers and of roles, which Slurm does without, and one of Slurm.
+/// Behaviours of workers, which Slurm does without, and one of Slurm.
 const OF_WORKER: &str = "a worker's sshd is killed";
 const OF_STOPPED_WORKER: &str = "a worker is stopped";
-const OF_ROLES: &str = "roles";
 const BY_SLURM: &str = "cancelled, preempted, put into the queue again, and without slurmctld";
 
 const OF_JOBS: [Behaviour; 14] = [
@@ -291,7 +290,7 @@ const OF_JOBS: [Behaviour; 14] = [
     (OF_STOPPED_WORKER, a_worker_is_stopped),
     ("restarts", restarts),
     ("a stalled rank", a_rank_stalls),
-    (OF_ROLES, roles_start_and_end),
+    ("roles", roles_start_and_end),
     ("slots of a running job are refused to a second one", slots_are_allocated),
     ("fetch", outputs_are_fetched),
     ("stack", it_is_shown_where_ranks_are),
@@ -733,7 +732,7 @@ fn conforms(platform: &Platform) -> Option<Vec<String>> {
     let mut trials = Trials { cluster: &cluster, only, failed: Vec::new() };
     let of_jobs: Vec<Behaviour> = OF_JOBS
         .into_iter()
-        .filter(|(name, _)| !platform.has_slurm() || ![OF_WORKER, OF_STOPPED_WORKER, OF_ROLES].contains(name))
+        .filter(|(name, _)| !platform.has_slurm() || ![OF_WORKER, OF_STOPPED_WORKER].contains(name))
         .collect();
     let of_workers = if platform.has_slurm() { &[][..] } else { &OF_WORKERS[..] };
     let mut names: Vec<String> = of_workers.iter().map(|(name, _)| trials.name("", name)).collect();

@@ -57,7 +57,12 @@ pub(super) fn job_options(
         (argv, job.launching.launcher(launcher, cluster)?, Vec::new())
     } else {
         let of_project = file.launcher;
-        let asked = RoleOptions { size: job.np.as_ref(), only: job.role.as_deref(), command: job.command.clone(), on: Vec::new() };
+        let asked = RoleOptions {
+            size: job.np.as_ref(),
+            only: job.role.as_deref(),
+            command: job.command.clone(),
+            on: Vec::new(),
+        };
         let roles = with_launchers(choose(file.roles, asked)?, &job.launching, of_project, cluster)?;
         (roles[0].project.command.clone(), roles[0].launcher, roles)
     };

@@ -9,6 +9,7 @@ use crate::launch::placement::{Placement, Share};
 use crate::model::launcher::LauncherName;
 use crate::schedule::ShownPlan;
 use crate::start::in_worker::NodeCores;
+use crate::start::roles::JobRole;
 use crate::text::argument::ProgramArgument;
 use crate::text::quote;
 use crate::text::result::ResultText;
@@ -51,14 +52,21 @@ pub struct DryRun {
 pub struct PlannedRole {
     /// Its name.
     pub name: String,
-    /// The number of its ranks.
+    /// The number of its ranks; 0 under Slurm, if it depends on the nodes.
     pub ranks: u32,
     /// The launcher of its ranks.
     pub launcher: LauncherName,
-    /// The commands that would be started on the nodes.
+    /// The commands that would be started on the nodes; none under Slurm.
     pub launch: Vec<NodeCommand>,
     /// The command of each of its ranks.
     pub command: Vec<ProgramArgument>,
+}
+
+impl PlannedRole {
+    fn of(role: &JobRole, ranks: u32, launch: Vec<NodeCommand>) -> PlannedRole {
+        let (name, command) = (role.project.name.clone(), role.project.command.clone());
+        PlannedRole { name, ranks, launcher: role.launcher, launch, command }
+    }
 }
 
 impl DryRun {
@@ -80,12 +88,23 @@ impl DryRun {
     }
 }
 
-/// Returns what a dry run says of a plan as text and as a document. `best`: why these nodes, if they were chosen.
-pub fn outcome(command: &[ProgramArgument], shown: ShownPlan<'_>, best: Option<Choice>) -> Outcome {
+/// Returns what a dry run says of a plan as text and as a document. `roles`: those of a job that has some; `best`: why
+/// these nodes, if they were chosen.
+pub fn outcome(
+    (command, roles): (&[ProgramArgument], &[JobRole]),
+    shown: ShownPlan<'_>,
+    best: Option<Choice>,
+) -> Outcome {
     let ShownPlan { placed, placement, commands, cores, submission, submitted_by } = shown;
     let Some(plan) = placed else {
-        let text = format!("{submitted_by} {}\neach rank: {}\n", quote::command(&submission), quote::command(command));
-        return Outcome::ok(text, DryRun { submission, ..DryRun::of(command.to_vec()) });
+        let each: String = match roles {
+            [] => each_rank("", command),
+            roles => roles.iter().map(|role| each_rank(&role.project.name, &role.project.command)).collect(),
+        };
+        let text = format!("{submitted_by} {}\n{each}", quote::command(&submission));
+        let roles =
+            roles.iter().map(|role| PlannedRole::of(role, role.size.ranks().unwrap_or(0), Vec::new())).collect();
+        return Outcome::ok(text, DryRun { submission, roles, ..DryRun::of(command.to_vec()) });
     };
     let address = |share: &Share| {
         let host = plan.hosts.all().find(|host| host.observed.name() == share.node);
@@ -95,14 +114,9 @@ pub fn outcome(command: &[ProgramArgument], shown: ShownPlan<'_>, best: Option<C
     let speeds =
         with_ranks.map(|host| NodeSpeed { node: host.observed.name().to_owned(), speed: host.speed }).collect();
     let details = DryRunDetails { cores, speeds, best };
-    let roles = plan.options.roles.iter().enumerate().zip(commands);
-    let roles = roles.map(|((number, role), launch)| PlannedRole {
-        name: role.project.name.clone(),
-        ranks: launch_ranks(&placement, number),
-        launcher: role.launcher,
-        launch: launch.clone(),
-        command: role.project.command.clone(),
-    });
+    let roles = roles.iter().enumerate().zip(commands);
+    let roles =
+        roles.map(|((number, role), launch)| PlannedRole::of(role, launch_ranks(&placement, number), launch.clone()));
     let commands = commands.first().map(Vec::as_slice).unwrap_or_default();
     placed_outcome(command, &placement, address, commands, (details, roles.collect()))
 }
@@ -189,9 +203,14 @@ fn started(commands: &[NodeCommand], command: &[ProgramArgument], role: &str) ->
         }
         lines.extend(variables.iter().map(|env| format!("{role}rank{on}: env {} {argv}\n", quote::command(env))));
     }
-    let each = if role.is_empty() { "each rank".to_owned() } else { format!("each rank of {}", role.trim_end()) };
-    lines.push(format!("{each}: {}\n", quote::command(command)));
+    lines.push(each_rank(role.trim_end(), command));
     lines
+}
+
+/// Formats the command of each rank, or of each rank of a role.
+fn each_rank(role: &str, command: &[ProgramArgument]) -> String {
+    let of = if role.is_empty() { String::new() } else { format!(" of {role}") };
+    format!("each rank{of}: {}\n", quote::command(command))
 }
 
 /// Formats the cores and threads of a node's ranks.

@@ -8,7 +8,6 @@ use crate::launch::job_size::JobSize;
 use crate::launch::placement::{MapBy, RankCount};
 use crate::model::launcher::LauncherName;
 use crate::model::role_size::RoleSize;
-use crate::schedule::check_roles;
 use crate::start::environments::check_runtime;
 use crate::start::request::check_ranks;
 use crate::start::roles::{JobRole, RoleOptions, choose};
@@ -75,7 +74,6 @@ pub(super) fn command(root: &Path, options: &cli::Train, target: &Target) -> Res
     check_options(&options.running)?;
     let mut roles = with_launchers(chosen, choice, of_project, cluster)?;
     roles.iter_mut().for_each(|role| role.nodes = target.of_roles.get(&role.project.name).cloned());
-    check_roles(&roles, cluster)?;
     check_runtime(&roles, cluster)?;
     let argv = roles[0].project.command.clone();
     Ok(JobCommand { argv, is_default: false, launcher: roles[0].launcher, roles })

@@ -25,6 +25,7 @@ import endings  # noqa: E402
 import faults  # noqa: E402
 import files  # noqa: E402
 import frames  # noqa: E402
+import placement  # noqa: E402
 import result  # noqa: E402
 import variables  # noqa: E402
 from here import PROGRAMS, command_of  # noqa: E402
@@ -39,6 +40,7 @@ SUBMITTED, BEGUN = "submitted", "begun"  # the environments of the login and of 
 # environments, which may be secret
 SECRETS = ("env.json", "inherited.json", "inherited.json.new", FIRST, FIRST + ".new", variables.OWN, "environment")
 OF_RANKS = SECRETS + ("states", "world.json")  # what ranks leave that has ended with them, too
+OF_ROLE = re.compile(r"env\.\d+\.json\Z")  # the environment of the ranks of a role
 UNHARMED = "trap '' USR1 USR2; exec \"$@\""  # starts a program that signals for ranks do not end
 # without a process of its own that could outlive it
 LISTEN = """import signal
@@ -99,28 +101,6 @@ def find_commands():
 def missing_command():
     """The first command of Slurm that is not in PATH; None if all are."""
     return next((name for name in ("scontrol", "srun") if not shutil.which(name)), None)
-
-
-def per_node(text):
-    """The numbers in a list of Slurm such as `2(x3),1`."""
-    counts = []
-    for part in text.split(","):
-        count, times = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part).groups()
-        counts += [int(count)] * int(times or 1)
-    return counts
-
-
-def shares(nodes, counts, ranks):
-    """The nodes with ranks, each with how many and the first of them. `ranks`: those of the job, or 0 for all."""
-    placed, first = [], 0
-    for node, count in zip(nodes, counts):
-        count = min(count, ranks - first) if ranks else count
-        if count > 0:
-            placed.append({"node": node, "ranks": count, "first": first})
-            first += count
-    if ranks and first < ranks:
-        raise RuntimeError("Slurm has allocated %d tasks, and the job has %d ranks" % (first, ranks))
-    return placed
 
 
 def address(first):
@@ -246,7 +226,8 @@ def mpi_type(nodes):
 def needs_mpi_type(launch, config):
     """Returns whether the launcher needs a type of MPI of Slurm that neither the site nor the user has chosen."""
     has_default = config.get("MpiDefault", "none") not in ("none", "(null)")
-    return launch["launcher"][0] == "srun" and not has_default and "SLURM_MPI_TYPE" not in {**os.environ, **declared()}
+    is_used = any(one["launcher"][0] == "srun" for one in [launch] + launch.get("roles", []))
+    return is_used and not has_default and "SLURM_MPI_TYPE" not in {**os.environ, **declared()}
 
 
 def connect_mpi(kind):
@@ -327,12 +308,17 @@ def node_directory(node):
     return os.path.join(PROGRAMS, "nodes", node)
 
 
-def remove_of_ranks(directory, kept=()):
+def remove_of_ranks(directory, is_kept=lambda name: False):
     """Removes what ranks of an earlier allocation have left in the directory of a node, except its log."""
     for name in os.listdir(directory):
-        if (name in OF_RANKS or name.startswith("idle.")) and name not in kept:
+        if (name in OF_RANKS or OF_ROLE.match(name) or name.startswith("idle.")) and not is_kept(name):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(directory, name))
+
+
+def is_declared(name):
+    """Returns whether a file has variables that were declared for the ranks."""
+    return name == "env.json" or bool(OF_ROLE.match(name))
 
 
 def forget_ranks():
@@ -341,14 +327,14 @@ def forget_ranks():
     others = [node_directory(node) for node in os.listdir(nodes)] if os.path.isdir(nodes) else []
     for directory in [PROGRAMS] + others:
         with contextlib.suppress(OSError):
-            remove_of_ranks(directory, ("env.json",))
+            remove_of_ranks(directory, is_declared)
 
 
 def remove_secrets():
     """Removes what may be secret of an ended job on nodes where Slurm starts no step any more, which would do it."""
     nodes = os.path.join(PROGRAMS, "nodes")
     for directory in [node_directory(node) for node in os.listdir(nodes)] if os.path.isdir(nodes) else []:
-        for name in SECRETS:
+        for name in [name for name in os.listdir(directory) if name in SECRETS or OF_ROLE.match(name)]:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(directory, name))
 
@@ -378,39 +364,8 @@ def prepare_again(record, nodes):
     for node in earlier:
         os.makedirs(node_directory(node), 0o700, exist_ok=True)
         remove_of_ranks(node_directory(node))
-    remove_of_ranks(PROGRAMS, ("env.json",))
+    remove_of_ranks(PROGRAMS, is_declared)
     return list(dict.fromkeys(earlier))
-
-
-def gpus_of(gres):
-    """The number of GPUs in generic resources such as `gpu:a100:2,shard:1`."""
-    return sum(int(one.rpartition(":")[2]) for one in gres.split(",") if re.match(r"gpu:(.*:)?\d+$", one))
-
-
-def tasks(ranks, gpus):
-    """How many of so many ranks each node may have, by the tasks and the GPUs (`gpus`) that Slurm has given there."""
-    # in a step within an allocation, slurm/submit.sh has passed on those of that
-    of_allocation = os.environ.pop("HVDCTL_TASKS", "")
-    counts = per_node(of_allocation or os.environ["SLURM_TASKS_PER_NODE"])
-    if of_allocation:
-        return counts
-    if not ranks and "SLURM_NTASKS" not in os.environ:
-        # the number of tasks is not given: one for each GPU
-        return gpus if any(gpus) else counts
-    is_placed = any(name in os.environ for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU",
-                                                     "SLURM_GPUS_PER_TASK"))
-    return counts if is_placed else by_gpus(counts, gpus, ranks)
-
-
-def by_gpus(counts, gpus, ranks):
-    """The tasks of each node so that no two share a GPU while another one is free: Slurm places them by cores."""
-    ranks = ranks or sum(counts)
-    if sum(gpus) < ranks:
-        return counts
-    counts = [min(count, has) for count, has in zip(counts, gpus)]
-    for at, has in enumerate(gpus):
-        counts[at] += min(has - counts[at], max(ranks - sum(counts), 0))
-    return counts
 
 
 def prepare_node(share, is_first, placed, record):
@@ -421,12 +376,40 @@ def prepare_node(share, is_first, placed, record):
     else:
         os.makedirs(own, 0o700, exist_ok=True)
         remove_of_ranks(own)
-        for name in OWN[1:]:
+        for name in [name for name in os.listdir(PROGRAMS) if name in OWN[1:] or OF_ROLE.match(name)]:
             shutil.copy(os.path.join(PROGRAMS, name), own)
         own_record = dict(record, ranks=share["ranks"], placement={"shares": placed}, slurm=PLACED)
         files.write_json(os.path.join(own, "job.json"), own_record)
     for name in ["log"] + ["samples"] * bool(record.get("sample")):
         os.close(os.open(os.path.join(own, name), os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def node_files(share, placed):
+    """The directory of a node's own files."""
+    return PROGRAMS if share is placed[0] else node_directory(share["node"])
+
+
+def describe_roles(share, roles, placed, gpus):
+    """Writes for the rank supervisors of a node which ranks of each role it has."""
+    described = placement.described(files.load("launcher.json")["roles"], roles, placed, share, gpus or None)
+    path = os.path.join(node_files(share, placed), "launcher.json")
+    files.write(path, json.dumps({"roles": described}), False, 0o644)
+
+
+def put_roles(roles, placed, addresses):
+    """Adds the nodes of each role's ranks to its description, and writes on every node where they are."""
+    for number, role in enumerate(roles):
+        role["places"] = placement.places(placed, number, addresses)
+        write_rank_nodes("rank_nodes.%d" % number, role["places"])
+    # addresses.py writes it again with the ports
+    text = json.dumps(placement.table(roles))
+    for share in placed:
+        files.write(os.path.join(node_files(share, placed), "roles.json"), text, False, 0o644)
+
+
+def write_rank_nodes(name, placed):
+    """Writes the node of each rank, a line each, for the launcher `srun` (launch/srun.rs)."""
+    files.write(name, "".join((share["node"] + "\n") * share["ranks"] for share in placed), False)
 
 
 def note_requeue(before, placed):
@@ -465,18 +448,20 @@ def prepare(ranks):
     settings, details = Question(configuration), Question(show_job)
     nodes = hostnames(os.environ["SLURM_JOB_NODELIST"])
     config, shown = settings.answer(), details.answer()
-    given = resources(shown)
-    placed = shares(nodes, tasks(ranks, [gpus_of(given.get(node, "")) for node in nodes]), ranks)
+    given, launch = resources(shown), files.load("launch.json")
+    roles, gpus = launch.get("roles"), {node: placement.gpus_of(given.get(node, "")) for node in nodes}
+    placed = placement.placed(nodes, ranks, list(gpus.values()), roles)
     record = json.loads(files.read("job.json").decode())
     before = record["placement"]["shares"][0]["node"] if record["slurm"]["is_placed"] else None
     earlier = prepare_again(record, [share["node"] for share in placed])
     # before anything runs on the other nodes
     for share in placed:
         prepare_node(share, share is placed[0], placed, record)
+        if roles:
+            describe_roles(share, roles, placed, gpus[share["node"]])
     now, own = dict(os.environ), of_this_node()
     passed = variables.passed(now, own)
     files.write(FIRST, json.dumps({"passed": passed, "job": variables.of_whole_job(now)}), is_lasting=False)
-    launch = files.load("launch.json")
     try:
         found, kind = look_around(launch, config, nodes, passed)
     finally:
@@ -486,10 +471,12 @@ def prepare(ranks):
         # a step of one process would get one core
         os.environ["SLURM_CPU_BIND"] = "none"
     files.write("addresses", "".join("%s %s %s\n" % (found[node], node, given.get(node, "")) for node in nodes), False)
-    files.write("rank_nodes", "".join((share["node"] + "\n") * share["ranks"] for share in placed), False)
+    write_rank_nodes("rank_nodes", placed)
     hosts = [{"node": share["node"], "address": found[share["node"]], "ranks": share["ranks"]} for share in placed]
     launch.update(hosts[0], workers=hosts[1:], own=own)
-    for part in launch["launcher"]:
+    if roles:
+        put_roles(roles, placed, found)
+    for part in [part for one in [launch] + (roles or []) for part in one["launcher"]]:
         if isinstance(part, dict) and "interface" in part:
             part["interface"]["shared"] = interface(hosts[0]["address"])
     launch["slurm"] = begun(config, fields(shown), is_step())
@@ -530,9 +517,10 @@ def keep_own():
 
 def declared():
     """The variables that were declared for the ranks; the launcher gets some of them, too (node_launcher.py)."""
-    with contextlib.suppress(FileNotFoundError):
-        return json.loads(files.read("env.json").decode())
-    return {}
+    found = {}
+    for name in filter(is_declared, os.listdir(PROGRAMS)):
+        found.update(json.loads(files.read(name).decode()))
+    return found
 
 
 def has_ended():

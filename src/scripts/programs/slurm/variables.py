@@ -146,15 +146,28 @@ def take_own(env, own=None):
             env[name] = now[:-len(first)] + here
 
 
-def of_rank(env, launcher, record, rank, size):
+def of_rank(env, launcher, record, rank, size, role=None):
     """An environment with the numbers of a rank as Slurm's tasks have them, unless it is a task of Slurm, or in a
-    container of the cluster's queue. `launcher`: launcher.json; `record`: job.json."""
+    container of the cluster's queue. `launcher`: launcher.json; `record`: job.json; `role`: the number of its role,
+    whose ranks are numbered for themselves."""
     slurm = record.get("slurm")
     if not slurm or slurm.get("is_own") or SLURM.match(launcher["rank"][0]):
         return env
     env = {name: value for name, value in env.items() if not OF_TASK.match(name)}
-    env.update(numbers(record["placement"]["shares"], rank, size))
+    shares = record["placement"]["shares"]
+    env.update(numbers(shares if role is None else of_role(shares, role), rank, size))
     return env
+
+
+def of_role(shares, role):
+    """The shares of the nodes with ranks of a role, as if the job had no others."""
+    found, first = [], 0
+    for share in shares:
+        ranks = share["roles"][role]
+        if ranks:
+            found.append({"node": share["node"], "ranks": ranks, "first": first})
+            first += ranks
+    return found
 
 
 def numbers(shares, rank, size):

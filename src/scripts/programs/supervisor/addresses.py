@@ -83,10 +83,10 @@ class Node:
 
 def choose(launch, nodes):
     """Chooses the ports of all ranks and writes them on every node, before ranks start. Does nothing for roles without
-    ports: hvdctl has written the file. Raises OSError, with the node."""
+    ports: hvdctl has written the file. Returns the ports of all nodes. Raises OSError, with the node."""
     roles = launch["roles"]
     if not any(role["ports"] for role in roles):
-        return
+        return set()
     needed, taken = counts(roles), reserved(launch)
     others = [Node(nodes, worker) for worker in launch["workers"]]
     try:
@@ -98,6 +98,7 @@ def choose(launch, nodes):
         workers.for_each(others, lambda node: node.write(text.encode()))
         ports.write(text)
         check(others)
+        return {port for some in chosen.values() for port in some}
     finally:
         for node in others:
             node.end()

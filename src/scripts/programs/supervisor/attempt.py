@@ -28,6 +28,7 @@ OF_NODE = {"HOSTNAME", "HOME", "PWD", "OLDPWD", "SHLVL", "_"}  # variables that 
 # those of a process of the login (process/main.sh): a launcher passes its environment on to the ranks of other nodes.
 # Ranks of this node read them in `process.json`
 OF_PROCESS = {"HVDCTL_PROCESS", "HVDCTL_PLACE", "HVDCTL_MAIN"}
+OF_ALLOCATION = {"SLURM_NNODES", "SLURM_JOB_NUM_NODES"}  # by which srun asks for as many nodes
 INHERITED = "inherited.json"  # the environment of which the launcher gets a part only (rank_supervisor.py)
 # keeps the GPUs of this node from this container (runtime/docker/request.rs)
 NO_GPU = ("NVIDIA_VISIBLE_DEVICES", "void")
@@ -38,6 +39,9 @@ def of_this_node(launch):
     if not launch.get("slurm"):
         return OF_PROCESS
     of_slurm = {name for name in os.environ if variables.OF_TASK.match(name) or variables.OF_NODE.match(name)}
+    if launch.get("roles"):
+        # it would take them for the nodes and tasks of a role
+        return OF_PROCESS | {"HVDCTL_NODE"} | set(launch.get("own", ())) | of_slurm | OF_ALLOCATION
     # Slurm's own launcher numbers its tasks, but takes these for how many of them are asked for
     asks = {name for name in of_slurm if "TASKS" in name}
     return OF_PROCESS | {"HVDCTL_NODE"} | set(launch.get("own", ())) | of_slurm - asks
@@ -189,7 +193,7 @@ class Launcher:
             self.mark, self.given = {"HVDCTL_ROLE": self.launch["name"]}, "env.%d.json" % role
         self.failures, self.code, self.processes = [], None, []
         self.stopping = []  # ranks whose workers are, and the addresses of their nodes
-        self.port = None  # Position
+        self.port, self.taken = None, set()  # Position; ports that it must not be
         self.lines, self.selector = frames.Lines(log, b"l", self.see), selectors.DefaultSelector()
 
     def see(self, line):
@@ -213,7 +217,9 @@ class Launcher:
         """Chooses the port at which ranks find one another for a job that a queue lets begin: it may have waited for
         days."""
         if self.launch.get("slurm") or self.launch.get("queued"):
-            self.port = ports.free_port(max((place["ranks"] for place in places), default=1))
+            count = max((place["ranks"] for place in places), default=1)
+            self.port = ports.free_port(count, self.taken)
+            self.taken.update(range(self.port, self.port + count))
 
     def start(self, places, number):
         self.choose_port(places)

@@ -82,7 +82,7 @@ class Launchers:
         self.roles = launch["roles"]
         self.states, self.started = roles.begin(self.roles), {}  # OfRole by the numbers of roles
         self.failures, self.code, self.fault, self.served, self.number = [], None, None, [], 0
-        self.silent = []
+        self.silent, self.taken = [], set()  # the latter: the ports of ranks, and those at which they find one another
 
     @property
     def processes(self):
@@ -110,7 +110,7 @@ class Launchers:
         try:
             if self.silent:
                 raise OSError("no answer from %s: a job with roles needs all of its nodes" % ", ".join(self.silent))
-            addresses.choose(self.launch, self.nodes)
+            self.taken = addresses.choose(self.launch, self.nodes)
         except OSError as error:
             self.log.write(b"l", [str(error).encode(errors="replace")])
             self.code = 1
@@ -123,6 +123,7 @@ class Launchers:
             self.note(number, {"again": again, "of": self.roles[number]["ends"]["times"],
                                "exit": earlier and earlier.failure()})
         one = self.started[number] = OfRole(number, self.launch, self.log, self.children, self.nodes, earlier)
+        one.launcher.taken = self.taken
         one.launcher.start(one.places, self.number + again)
 
     def end_role(self, number, has_failed):

@@ -15,6 +15,8 @@ ROLE = {"ranks": files.is_count, "hosts": [files.is_text],
 VARIABLE = "HVDCTL_ROLE"
 HOSTS = "HOSTS"  # ends the name of the variable with the addresses of a role's nodes
 PORT = re.compile(r"\$(?:\{PORT_([A-Z0-9_]+)\}|PORT_([A-Z0-9_]+))")
+# those by which programs find their GPUs, of which Slurm sets the ones that fit
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 LONGEST = 100 << 10  # bytes of a variable: the kernel takes 128 KiB (MAX_ARG_STRLEN). roles.json has the rest
 
 
@@ -35,6 +37,15 @@ def read():
     return {name: role for name, role in found.items() if files.fits(role, ROLE)}
 
 
+def part_of(launcher, visible):
+    """The part of a role in the GPUs of its node, where Slurm has given these to the job as a whole. `launcher`: the
+    role as launcher.json has it."""
+    if not launcher.get("devices"):
+        return visible
+    first, count = launcher["devices"]
+    return ",".join(visible.split(",")[first:first + count])
+
+
 def upper(name):
     return name.upper().replace("-", "_")
 
@@ -49,11 +60,11 @@ class Role:
         self.rank = first_number(self.launcher["rank"], env)
         self.index = first_number(self.launcher["local_rank"], env)
         self.name, self.ports, self.address, self.all, self.number = None, {}, None, {}, None
+        self.in_role = self.rank
         if not arguments:
             return
         self.number, self.name = int(arguments[0]), self.launcher["name"]
         self.job, self.given = dict(self.job, **self.launcher["job"]), "env.%d.json" % self.number
-        self.in_role = self.rank
         on_node = self.in_role - self.launcher["before"]
         self.rank, self.index = self.launcher["first"] + on_node, self.launcher["offset"] + on_node
         self.all = read()
@@ -105,6 +116,9 @@ class Role:
             given = {}
             with contextlib.suppress(OSError):
                 given = files.load("env.%d.json" % number)
-            own = [gpu for gpu in given.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+            found = given.get("CUDA_VISIBLE_DEVICES")
+            if found is None and role.get("devices"):
+                found = part_of(role, env["CUDA_VISIBLE_DEVICES"])
+            own = [gpu for gpu in (found or "").split(",") if gpu]
             gpus += [own[at * len(own) // role["ranks"]] if own else "none" for at in range(role["ranks"])]
         return dict(env, CUDA_VISIBLE_DEVICES=",".join(gpus))

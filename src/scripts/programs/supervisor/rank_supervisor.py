@@ -110,9 +110,9 @@ def set_limits(wanted):
 
 
 def own_device(visible, local_rank, count=None):
-    """CUDA_VISIBLE_DEVICES of one rank, given that of all ranks of its node, or of its role there. CUDA uses only the
-    first MIG device, so each rank gets one. `count`: how many GPUs each rank of the role has for itself, if its project
-    says that."""
+    """CUDA_VISIBLE_DEVICES, or its like, of one rank, given that of all ranks of its node, or of its role there. CUDA
+    uses only the first MIG device, so each rank gets one. `count`: how many GPUs each rank of the role has for itself,
+    if its project says that."""
     names = visible.split(",")
     if count and len(names) >= count * (local_rank + 1):
         return ",".join(names[count * local_rank:count * (local_rank + 1)])
@@ -397,7 +397,7 @@ class Supervisor:
         """Starts the program. Returns whether it could be started."""
         argv = self.role.command()
         size = first_number(self.launcher["size"], os.environ)
-        inherited = variables.of_rank(os.environ, self.launcher, self.job, self.log.rank, size)
+        inherited = variables.of_rank(os.environ, self.launcher, self.job, self.role.in_role, size, self.role.number)
         env = program_environment(inherited, self.launcher, given)
         env.update(self.role.variables())
         path = env.get("PATH", os.defpath)
@@ -408,8 +408,10 @@ class Supervisor:
         env.setdefault("OMP_NUM_THREADS", str(threads))
         env.update(flight_recorder.variables(env, self.job, role=self.role.name))
         local_rank = first_number(self.launcher["local_rank"], os.environ)
-        if "CUDA_VISIBLE_DEVICES" in env:
-            env["CUDA_VISIBLE_DEVICES"] = own_device(env["CUDA_VISIBLE_DEVICES"], local_rank, self.launcher.get("gpus"))
+        for name in rank_role.VISIBLE:
+            if name in env:
+                visible = env[name] if name in given else rank_role.part_of(self.launcher, env[name])
+                env[name] = own_device(visible, local_rank, self.launcher.get("gpus"))
         # what is not Python writes in blocks to anything but a terminal
         terminal = None if starting.runs_python(argv, self.job["cwd"], path) else starting.terminal()
         if terminal:
