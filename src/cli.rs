@@ -105,7 +105,7 @@ pub struct Global {
     /// Inventory file
     #[arg(short, long, value_name = "FILE", global = true, env = INVENTORY_VARIABLE, value_hint = ValueHint::FilePath)]
     pub inventory: Option<PathBuf>,
-    /// Select nodes: names, node[01-16,20], @group, a,b for both, !c for all but c; for train also ROLE=NODES,…
+    /// Select nodes: names, node[01-16,20], @group, a,b for both, !c for all but c; for train also ROLE=NODES
     #[arg(long, value_name = "NODES", global = true, allow_hyphen_values = true)]
     pub on: Option<String>,
     /// Print the result as one JSON document (train, run, attach, logs: one line per event)

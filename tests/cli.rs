@@ -294,14 +294,14 @@ fn invalid_arguments_are_refused() {
     --- stdout
     --- stderr
     error: --on a,c: no node is named c (nodes: a,b)
-      hint: names as in the inventory, node[01-16], @group, a,b, !c
+      hint: names as in the inventory, node[01-16], @group, a,b, !c; ROLE=NODES,ROLE=NODES by role
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["--on", "!a,!b", "status"]), @r"
     exit code: 2
     --- stdout
     --- stderr
     error: --on !a,!b: no node is left
-      hint: names as in the inventory, node[01-16], @group, a,b, !c
+      hint: names as in the inventory, node[01-16], @group, a,b, !c; ROLE=NODES,ROLE=NODES by role
     ");
     insta::assert_snapshot!(hvdctl(dir.path(), &["train", "p"]), @r"
     exit code: 2

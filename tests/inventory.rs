@@ -501,7 +501,7 @@ inventory.toml: 4 faults
     6 | host = \"größe\"
       |        ^^^^^^^
   inventory.toml:9:1: node.gpu: unknown field; did you mean `gpus`? \
-(known: host, name, user, ssh_port, identity, jump, engine, gpus, slots, address, interface, owner, host_key, master, mounts, \
+(known: host, name, user, ssh_port, identity, jump, engine, gpus, slots, address, interface, endpoint, owner, host_key, master, mounts, \
 devices, ulimits, cap_add, activate, env, env_file)
     9 | gpu = 1
       | ^^^

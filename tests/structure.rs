@@ -506,8 +506,13 @@ fn only_schedulers_know_the_commands_of_slurm() {
 }
 
 /// Files whose messages or documents say what a user gives to Slurm or did there.
-const NAME_IN_MESSAGES: [&str; 4] =
-    ["commands/start/train/dry_run.rs", "model/fault.rs", "inventory/check.rs", "inventory/refusals.rs"];
+const NAME_IN_MESSAGES: [&str; 5] = [
+    "commands/start/export/inputs.rs",
+    "commands/start/train/dry_run.rs",
+    "model/fault.rs",
+    "inventory/check.rs",
+    "inventory/refusals.rs",
+];
 
 /// The text of each file below `src/scripts`, by its path.
 fn scripts() -> BTreeMap<String, String> {

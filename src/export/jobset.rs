@@ -5,7 +5,7 @@ use super::manifest::*;
 use super::pod::{PodParts, literal};
 use super::roles::{self, RolePods, host};
 use super::shape::{Shape, shape};
-use super::{ExportRequest, Exported, Variables, texts};
+use super::{ExportRequest, Exported, RankVariableMap, texts};
 use crate::error::Error;
 use crate::inventory::LauncherName;
 use crate::model::role::Ends;
@@ -109,7 +109,7 @@ struct RankGroup<'a> {
     argv: Vec<String>,
     /// The variables that its role adds to those of its launcher.
     own: Vec<EnvVar>,
-    variables: &'a Variables,
+    variables: &'a RankVariableMap,
 }
 
 /// Exports a job.

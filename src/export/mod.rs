@@ -58,7 +58,7 @@ pub enum ExportedVariable {
 }
 
 /// Variables of ranks by their names.
-pub type Variables = BTreeMap<String, ExportedVariable>;
+pub type RankVariableMap = BTreeMap<String, ExportedVariable>;
 
 /// The image of the pods.
 #[derive(Debug, Clone, Default)]
@@ -102,9 +102,9 @@ pub struct ExportRequest<'a> {
     /// The options of the job.
     pub options: &'a JobOptions,
     /// The variables of the ranks; in a job with roles those of all roles.
-    pub variables: Variables,
+    pub variables: RankVariableMap,
     /// The variables of the ranks of each role.
-    pub role_variables: Vec<Variables>,
+    pub role_variables: Vec<RankVariableMap>,
     /// The source of the project.
     pub project: ProjectSource<'a>,
     /// The image of its pods.
@@ -136,7 +136,7 @@ pub struct Exported {
 /// [`Error::Usage`]: what the format cannot express, with what to change.
 pub fn export(format: ExportFormat, request: &ExportRequest<'_>) -> Result<Exported, Error> {
     let options = request.options;
-    let names = |variables| Variables::keys(variables).map(String::as_str);
+    let names = |variables| RankVariableMap::keys(variables).map(String::as_str);
     if options.roles.is_empty() {
         let launcher = launch::launcher(options.launcher, options.controller);
         launcher.check_variables(names(&request.variables))?;

@@ -8,7 +8,7 @@ use super::project::{self, APPLIED, ProjectSource};
 use super::resources::{GPU, Toleration, check_gpus, shared_memory};
 use super::shape::Shape;
 use super::yaml::YamlValue;
-use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, Variables, comment};
+use super::{ExportRequest, Exported, ExportedVariable, ImageRequest, RankVariableMap, comment};
 use crate::error::Error;
 use crate::inventory::Pull;
 use crate::paths::WORKSPACE;
@@ -118,7 +118,7 @@ impl PodParts {
     ///
     /// # Errors
     /// One of the user's that the document sets itself.
-    pub(super) fn env(&self, own: Vec<EnvVar>, given: &Variables) -> Result<Vec<EnvVar>, Error> {
+    pub(super) fn env(&self, own: Vec<EnvVar>, given: &RankVariableMap) -> Result<Vec<EnvVar>, Error> {
         if let Some(both) = own.iter().find(|own| given.contains_key(&own.name)) {
             return Err(Error::usage(
                 format!("{} cannot be set: the exported job sets it", both.name),
@@ -297,7 +297,7 @@ pub(super) fn literal(text: &str) -> String {
 }
 
 /// Returns the variables of every rank.
-fn env(variables: &Variables, secret: &str) -> Vec<EnvVar> {
+fn env(variables: &RankVariableMap, secret: &str) -> Vec<EnvVar> {
     let unbuffered = ("PYTHONUNBUFFERED".to_owned(), ExportedVariable::Value("1".to_owned()));
     let has_own = variables.contains_key(&unbuffered.0);
     let own = (!has_own).then_some((&unbuffered.0, &unbuffered.1));

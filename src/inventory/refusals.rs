@@ -56,11 +56,8 @@ cluster.network: "wireguard"
   "vxlan" -> "vxlan"
   true -> true
 cluster.network_range: a range of private IPv4 addresses like "10.90.0.0/16", of 8 to 65536 addresses
-  "10.90.0.0" -> "10.90.0.0"
-  "10.90.0.0/8" -> "10.90.0.0/8"
-  "10.90.0.0/30" -> "10.90.0.0/30"
-  "fd00::/64" -> "fd00::/64"
   7 -> 7
+  true -> true
 cluster.network_port: a port from 1 to 65535
   0 -> 0
   "51820" -> "51820"

@@ -94,13 +94,14 @@ pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> 
     if plan.hosts.all().flat_map(|host| host.environment.keys()).any(|name| changes(name)) {
         return None;
     }
-    let roles = plan.options.roles.iter().filter(|role| !role.project.env.keys().any(|name| changes(name)));
-    let commands: Vec<&[ProgramArgument]> = match plan.options.roles.is_empty() {
-        true => vec![&plan.program.command],
-        false => roles.map(|role| &role.project.command[..]).collect(),
+    let roles = plan.options.roles.iter().enumerate();
+    let roles = roles.filter(|(_, role)| !role.project.env.keys().any(|name| changes(name)));
+    let commands: Vec<(Option<usize>, &[ProgramArgument])> = match plan.options.roles.is_empty() {
+        true => vec![(None, &plan.program.command)],
+        false => roles.map(|(number, role)| (Some(number), &role.project.command[..])).collect(),
     };
-    for command in commands {
-        let missing = missing_of(plan, command).await;
+    for (role, command) in commands {
+        let missing = missing_of(plan, role, command).await;
         if missing.is_some() {
             return missing;
         }
@@ -108,16 +109,19 @@ pub(super) async fn missing<'a>(plan: &'a JobPlan) -> Option<MissingModule<'a>> 
     None
 }
 
-/// Returns the first module that is missing of those that the script of a command imports.
-async fn missing_of<'a>(plan: &'a JobPlan, command: &[ProgramArgument]) -> Option<MissingModule<'a>> {
+/// Returns the first module that is missing of those that the script of a command imports. `role`: the role whose command
+/// it is.
+async fn missing_of<'a>(
+    plan: &'a JobPlan,
+    role: Option<usize>,
+    command: &[ProgramArgument],
+) -> Option<MissingModule<'a>> {
     let cluster = &plan.inventory.cluster;
     let (project, script) = (plan.program.project.as_ref()?, PythonScript::of(command)?);
     let with_worker = |observed: &'a ObservedNode| Some((observed, worker_of_image(cluster, &observed.runtime)?));
     // that of the launcher's node has no project mounted
-    let first_role = (!plan.options.roles.is_empty()).then_some(0);
     let hosts = plan.hosts.others.iter().chain([&plan.hosts.launcher]);
-    // the program of the job is that of its first role
-    let hosts = hosts.filter(|host| first_role.is_none() || host.ranks_of(first_role) > 0);
+    let hosts = hosts.filter(|host| role.is_none() || host.ranks_of(role) > 0);
     let (observed, worker) = hosts.map(|host| &host.observed).find_map(with_worker)?;
     let directory = cluster.project_directory(&plan.program.name);
     let program = program(&script, &project.files, directory.as_deref().unwrap_or(WORKSPACE))?;
