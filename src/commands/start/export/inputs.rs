@@ -8,7 +8,7 @@ use crate::export::dockerfile::{ImageRecipe, dockerfile};
 use crate::export::patch::{PodPatch, read_patches};
 use crate::export::project::{LARGEST, check_names, refused};
 use crate::export::variables::variables;
-use crate::export::{ExportFormat, Variables};
+use crate::export::{ExportFormat, RankVariableMap};
 use crate::files;
 use crate::inventory::{Inventory, Node};
 use crate::job::supervision::WatchOptions;
@@ -137,7 +137,7 @@ pub(super) fn job_variables(
     job: &cli::ExportedJob,
     nodes: &[Node],
     roles: &[JobRole],
-) -> Result<(Variables, Vec<Variables>), Error> {
+) -> Result<(RankVariableMap, Vec<RankVariableMap>), Error> {
     let names = |file: &Path| Ok::<BTreeSet<String>, Error>(env_file::read(file)?.into_keys().collect());
     let mut files = BTreeMap::new();
     for file in nodes.iter().filter_map(|node| node.container.env_file.clone()) {
