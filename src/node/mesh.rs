@@ -34,7 +34,7 @@ impl NodeMesh {
         }
     }
 
-    /// Returns the state, if an agent has written it at most [`STALE`] seconds before `now`, by the node's clock.
+    /// Returns the state, if an agent has written it shortly before `now`, by the node's clock.
     pub fn current(&self, now: f64) -> Option<&NetworkState> {
         self.state.as_ref().filter(|state| now - state.time < STALE)
     }

@@ -181,8 +181,8 @@ pub(super) fn launcher_file(
     role_launchers(roles, (placement, node), description, limits)
 }
 
-/// Returns `launcher.json` as it is until the programs of the job add which ranks a node has. The limits are as those of
-/// [`launcher_file`].
+/// Returns `launcher.json` as it is until the programs of the job add which ranks a node has. `limits`: the seconds without
+/// progress after which a rank ends the job, and is reported.
 pub fn unplaced_launcher_file(roles: &[JobRole], limits: (u64, u64)) -> String {
     role_launchers(roles, (&Placement::default(), ""), |role| role.launcher().unpinned_description(), limits)
 }
