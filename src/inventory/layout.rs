@@ -154,7 +154,9 @@ pub(super) fn check_cluster(section: &Section<'_>, values: &Map<String, Value>) 
 /// Reports fields of a node or of `[defaults]` that do not fit the cluster's runtime.
 pub(super) fn check_node(section: &Section<'_>, cluster: &Cluster) {
     match cluster.network {
-        None if is_given(section, "endpoint") => section.fault("endpoint", "only with `network = \"wireguard\"`"),
+        None if section.values.contains_key("endpoint") => {
+            section.fault("endpoint", "only with `network = \"wireguard\"`");
+        }
         None => {}
         Some(_) => {
             for field in ["address", "interface"].into_iter().filter(|field| is_given(section, field)) {

@@ -239,7 +239,6 @@ node.address: an IPv4 or IPv6 address that other machines can reach
 node.endpoint: a host and a UDP port, like "gpu.example.org:51820", "203.0.113.5" or "[fd00::1]:51820"
   "" -> ""
   "a b" -> "a b"
-  "fd00::1" -> "fd00::1"
   "a:0" -> "a:0"
   7 -> 7
 node.interface: a network interface like "eth0": 1 to 15 letters, digits, `.`, `_`, `@`, `:` or `-`

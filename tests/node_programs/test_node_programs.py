@@ -109,7 +109,8 @@ class Arguments(unittest.TestCase):
             taken.bind(("", 28101))
             taken.listen(1)
             self.assertEqual({ports.free_port(1) for _ in range(50)}, {28100, 28102})
-            self.assertEqual({ports.free_port(1, {28100}) for _ in range(50)}, {28102}, "ranks of a role have the other")
+            found = {ports.free_port(1, {28100}) for _ in range(50)}
+            self.assertEqual(found, {28102}, "ranks of a role have the other")
         places = [{"node": "a", "address": "10.0.0.1", "ranks": 2}]
         at = attempt.Position(places, "a", port=7)
         self.assertEqual(at.text({"rendezvous_port": {"port": 0}}), "7")

@@ -1,9 +1,9 @@
 """Places the ranks of a job on the nodes that Slurm has given it.
 
 For the roles of a job it decides as launch/role_placement.rs, in whose words it also says what does not fit:
-tests/role_placement.json has what both return. A room is a node without ranks: {"node", "slots", "gpus"}, the latter None without GPUs. A role is
-as launch.json has it: its name, and "shape", its size, the GPUs of each rank, and the role whose nodes it shares
-(launch/description.rs)."""
+tests/role_placement.json has what both return. A room is a node without ranks: {"node", "slots", "gpus"}, the latter
+None without GPUs. A role is as launch.json has it: its name, and "shape", its size, the GPUs of each rank, and the role
+whose nodes it shares (launch/description.rs)."""
 import os
 import re
 
