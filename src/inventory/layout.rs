@@ -144,10 +144,8 @@ pub(super) fn check_cluster(section: &Section<'_>, values: &Map<String, Value>) 
         }
         false => {}
     }
-    if section.value("network").is_none() {
-        if values.contains_key("network_range") {
-            section.fault("network_range", "only with `network = \"wireguard\"`");
-        }
+    if section.value("network").is_none() && values.contains_key("network_range") {
+        section.fault("network_range", "only with `network = \"wireguard\"`");
     }
 }
 

@@ -249,13 +249,13 @@ pub fn changes(old: Option<&NetworkFile>, new: &NetworkFile) -> Vec<NetworkChang
     let is_replaced =
         |old: &NetworkNode, new: &NetworkNode| old.public_key != new.public_key || old.address != new.address;
     let is_moved = |old: &NetworkNode, new: &NetworkNode| old.endpoints != new.endpoints || old.local != new.local;
-    let parts: [(fn(Vec<String>) -> NetworkChange, Vec<String>); 4] = [
-        (NetworkChange::Added, names(&mut now.keys().filter(|name| !before.contains_key(*name)))),
-        (NetworkChange::Removed, names(&mut before.keys().filter(|name| !now.contains_key(*name)))),
-        (NetworkChange::Replaced, differing(is_replaced)),
-        (NetworkChange::Moved, differing(is_moved)),
-    ];
-    found.extend(parts.into_iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(change, nodes)| change(nodes)));
+    let added = names(&mut now.keys().filter(|name| !before.contains_key(*name)));
+    let removed = names(&mut before.keys().filter(|name| !now.contains_key(*name)));
+    found.extend((!added.is_empty()).then_some(NetworkChange::Added(added)));
+    found.extend((!removed.is_empty()).then_some(NetworkChange::Removed(removed)));
+    let (replaced, moved) = (differing(is_replaced), differing(is_moved));
+    found.extend((!replaced.is_empty()).then_some(NetworkChange::Replaced(replaced)));
+    found.extend((!moved.is_empty()).then_some(NetworkChange::Moved(moved)));
     found
 }
 
