@@ -197,7 +197,7 @@ pub struct RoleDescription<'a> {
     pub environment: BTreeMap<&'static str, String>,
     /// The nodes of its ranks, in rank order.
     pub places: Vec<RolePlace<'a>>,
-    /// Its size, if a site's Slurm chooses the nodes: then `placement.py` adds the places.
+    /// Its size, if Slurm chooses the nodes: then `placement.py` finds the places.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<RoleShape<'a>>,
     /// The effect of its end.

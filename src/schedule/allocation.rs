@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use super::plan::Allocating;
-use super::refuse_roles;
+use super::refuse_own_nodes;
 use crate::cluster::each_node::each_node;
 use crate::cluster::node_lock;
 use crate::cluster::observation::ObservedNode;
@@ -72,8 +72,8 @@ impl Scheduler<'_> {
     ) -> Result<AllocatedNodes, Error> {
         let target = self.site.target;
         if may_queue && self.is_queue(&nodes)? {
-            refuse_roles(&options.roles)?;
-            return AllocatedNodes::candidates(target, nodes, options.resources);
+            refuse_own_nodes(&options.roles)?;
+            return AllocatedNodes::candidates(target, nodes, options);
         }
         match options.submission.first() {
             Some(option) => Err(Error::usage(

@@ -43,30 +43,40 @@ impl Scheduler<'_> {
     }
 }
 
-/// Refuses roles where Slurm chooses the nodes of a job.
+/// Refuses roles that may not be on any node where the cluster's queue chooses among these.
 ///
 /// # Errors
-/// If there are any.
-fn refuse_roles(roles: &[JobRole]) -> Result<(), Error> {
-    match roles {
-        [] => Ok(()),
-        _ => Err(Error::usage(
-            "the cluster's queue does not support roles",
-            "bypass it with --scheduler ssh, or end it with hvdctl slurm down",
-        )),
+/// With the first of them.
+fn refuse_own_nodes(roles: &[JobRole]) -> Result<(), Error> {
+    for role in roles {
+        let own = &role.project.environment;
+        let of_its_own = [
+            ("nodes (--on)", role.nodes.is_some()),
+            ("image", own.image.is_some()),
+            ("setup", own.setup.is_some()),
+            ("activate", own.activate.is_some()),
+        ];
+        if let Some((what, _)) = of_its_own.into_iter().find(|(_, has)| *has) {
+            let name = &role.project.name;
+            return Err(Error::usage(
+                format!("the role {name} has {what} of its own, which the cluster's queue does not support"),
+                "bypass the queue with --scheduler ssh, or end it with hvdctl slurm down",
+            ));
+        }
     }
+    Ok(())
 }
 
 /// Checks that the observed nodes can have a job with these roles, as far as that is known before they are allocated.
 ///
 /// # Errors
-/// The cluster's queue would choose the nodes; the ranks do not fit on them.
+/// Roles that the cluster's queue does not support, if it would choose the nodes; the ranks do not fit on them.
 pub fn check_fit(roles: &[JobRole], (target, is_direct): (&Target, bool), nodes: &[ObservedNode]) -> Result<(), Error> {
     if roles.is_empty() {
         return Ok(());
     }
     if !is_direct && queue::is_up(nodes, target.cluster())? {
-        refuse_roles(roles)?;
+        refuse_own_nodes(roles)?;
     }
     fit_roles(target, nodes, roles).map(drop)
 }

@@ -81,6 +81,8 @@ pub struct QueueRequest {
     pub map_by: MapBy,
     /// GPUs (or slots, where there are no GPUs) of each node; `None`: whole nodes.
     pub per_node: Option<u32>,
+    /// The number of nodes that the roles of the job need; `None` without roles.
+    pub role_nodes: Option<usize>,
 }
 
 impl AllocatedNodes {
@@ -104,10 +106,24 @@ impl AllocatedNodes {
     pub fn candidates(
         target: &Target,
         nodes: Vec<ObservedNode>,
-        wanted: ResourceRequest,
+        options: &JobOptions,
     ) -> Result<AllocatedNodes, Error> {
-        let JobCandidates { slots, ranks, .. } = JobCandidates::new(target, &nodes, wanted)?;
-        let placement = place(&slots, slots.iter().map(|(_, slots)| slots).sum(), MapBy::Slot)?;
+        let wanted = options.resources;
+        let (slots, ranks, role_nodes) = match options.roles.as_slice() {
+            [] => {
+                let JobCandidates { slots, ranks, .. } = JobCandidates::new(target, &nodes, wanted)?;
+                (slots, ranks, None)
+            }
+            roles => {
+                let on_all = fit_roles(target, &nodes, roles)?;
+                (slots_for_roles(target, &nodes, &on_all)?, on_all.ranks(), Some(on_all.shares.len()))
+            }
+        };
+        let mut placement = place(&slots, slots.iter().map(|(_, slots)| slots).sum(), MapBy::Slot)?;
+        for share in &mut placement.shares {
+            // each role may have all of any node
+            share.roles = vec![share.ranks; options.roles.len()];
+        }
         let master = &target.inventory.master().name;
         let placement = match nodes.iter().find(|observed| observed.name() == master) {
             Some(master) if master.facts.drained.is_some() => {
@@ -116,7 +132,7 @@ impl AllocatedNodes {
             _ if placement.launcher() == master => placement,
             _ => placement.launched_on(master),
         };
-        let queue = Some(QueueRequest { ranks, map_by: wanted.map_by, per_node: wanted.per_node });
+        let queue = Some(QueueRequest { ranks, map_by: wanted.map_by, per_node: wanted.per_node, role_nodes });
         Ok(AllocatedNodes { nodes, placement, queue })
     }
 }
@@ -152,6 +168,21 @@ fn room(observed: &ObservedNode) -> Result<Room, Error> {
     }
     let gpus = u32::try_from(gpus).ok().filter(|gpus| *gpus > 0);
     Ok(Room { node: node.name.clone(), slots: network::slots(node, facts), gpus })
+}
+
+/// Returns the nodes among which Slurm may choose for a job with roles, with their slots: all of them if they are alike.
+/// Otherwise the roles might not fit on others than those that they have been placed on.
+fn slots_for_roles(
+    target: &Target,
+    nodes: &[ObservedNode],
+    placement: &Placement,
+) -> Result<Vec<(String, u32)>, Error> {
+    let (_, selected) = selected(target, nodes)?;
+    let rooms = selected.iter().map(|observed| room(observed)).collect::<Result<Vec<_>, _>>()?;
+    let are_alike = rooms.windows(2).all(|two| (two[0].slots, two[0].gpus) == (two[1].slots, two[1].gpus));
+    let is_placed_on = |room: &Room| placement.shares.iter().any(|share| share.node == room.node);
+    let chosen = rooms.into_iter().filter(|room| are_alike || is_placed_on(room));
+    Ok(chosen.map(|room| (room.node, room.slots)).collect())
 }
 
 /// Places the roles of a job on whole nodes.

@@ -493,6 +493,10 @@ fn launch_file(
     let requests: Vec<LaunchRequest<'_>> = parts.iter().map(|part| part.request(cluster, job_dir, options)).collect();
     let (launcher, request) = (parts[0].launcher, &requests[0]);
     let roles = parts.iter().zip(&requests).zip(&options.roles);
+    let describe_role = |((part, request), role)| match queue {
+        Some(_) => JobPart::unplaced_description(part, role, request),
+        None => JobPart::description(part, role, request, placement),
+    };
     let description = LaunchDescription {
         // of all roles
         first: hosts.launcher.launch_host(),
@@ -505,7 +509,7 @@ fn launch_file(
         }),
         queued: queue.is_some(),
         own_workers: *workers != Workers::Shared,
-        roles: roles.map(|((part, request), role)| part.description(role, request, placement)).collect(),
+        roles: roles.map(describe_role).collect(),
         ..describe(cluster, launcher, request, options)
     };
     stored::write("launch.json", &description).map_err(Error::Local)

@@ -21,6 +21,7 @@ import agent  # noqa: E402
 import engine as node_engine  # noqa: E402
 import faults  # noqa: E402
 import node  # noqa: E402
+import placement  # noqa: E402
 import queue_state  # noqa: E402
 import queued  # noqa: E402
 import queue_wait  # noqa: E402
@@ -38,10 +39,20 @@ def description(**fields):
                  "worker": None, "gpus": [], "submit": ["sbatch", "--wrap", "true"], "grace": 1}, **fields)
 
 
+def with_roles(**fields):
+    def role(name, ranks):
+        shape = {"size": {"ranks": ranks}, "gpus": 1, "beside": None, "nodes": None}
+        return {"name": name, "shape": shape, "chooses_gpus": False}
+
+    nodes = [{"node": name, "slots": 2, "gpus": 2, "address": "10.0.0.%d" % at}
+             for at, name in enumerate(("a", "b", "c"), 1)]
+    return description(nodes=nodes, roles=[role("train", 2), role("serve", 1)], **fields)
+
+
 class Isolated(unittest.TestCase):
     def test_the_agents_find_their_modules_in_a_python_that_does_not_look_next_to_them(self):
         with tempfile.TemporaryDirectory() as directory:
-            for module in (agent, node_engine, faults, node, queue_state, queued, queue_wait, result):
+            for module in (agent, node_engine, faults, node, placement, queue_state, queued, queue_wait, result):
                 shutil.copy(module.__file__, directory)
             for program in ("agent", "node"):
                 loads = "import runpy; runpy.run_path(%r, run_name='loaded')" % os.path.join(directory, program + ".py")
@@ -68,6 +79,13 @@ class Placement(unittest.TestCase):
             self.place(["b"])
         with self.assertRaises(RuntimeError):
             self.place([])
+
+    def test_roles_are_placed_on_the_nodes_that_slurm_has_given(self):
+        job = with_roles()
+        found = [(share["node"], share["first"], share["roles"]) for share in queued.place(job, ["c", "b"])]
+        self.assertEqual(found, [("a", 0, [0, 0]), ("b", 0, [2, 0]), ("c", 2, [0, 1])], "a launches")
+        with self.assertRaisesRegex(RuntimeError, "do not fit on b, which Slurm has given it: the role serve needs"):
+            queued.place(job, ["b"])
 
 
 class Queue(unittest.TestCase):
@@ -358,10 +376,43 @@ class Node(Directory):
         queued.store(dict(job, chosen=["GPU-1"]), "begun", ID + ".json")
         chosen = node.choose_gpus(ID, job, 2)
         self.assertEqual(chosen, ["GPU-1", "GPU-2"])
-        node.show_gpus(job, chosen, os.path.join(self.jobs, ID))
-        self.assertEqual(json.loads(self.read("env.json")), {"A": "b", "CUDA_VISIBLE_DEVICES": "1,2"})
+        queued.show_gpus(gpus[1:], os.path.join(self.jobs, ID, "env.json"))
+        self.assertEqual(json.loads(self.read("env.json")),
+                         {"A": "b", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1,2"})
+        self.write("env.json", json.dumps({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}))
+        queued.show_gpus(gpus[1:], os.path.join(self.jobs, ID, "env.json"))
+        self.assertEqual(json.loads(self.read("env.json"))["CUDA_VISIBLE_DEVICES"], "GPU-1,GPU-2")
         with self.assertRaisesRegex(RuntimeError, "2 of its 3 GPUs are free"):
             node.choose_gpus(ID, job, 3)
+
+    def test_a_prolog_writes_which_ranks_of_each_role_a_node_has(self):
+        gpus = [{"uuid": "GPU-%d" % number, "visible": str(number)} for number in range(2)]
+        job = with_roles(gpus=gpus)
+        job["roles"][0]["shape"]["size"] = {"ranks": 1}
+        job["roles"][1]["shape"]["beside"] = 0
+        queued.store(job, "jobs", ID + ".json")
+        self.write("launcher.json", json.dumps({"roles": [{"name": "train"}, {"name": "serve"}]}))
+        for number in range(2):
+            self.write("env.%d.json" % number, json.dumps({"A": "b", "CUDA_VISIBLE_DEVICES": ""}))
+        patches = {"ask": lambda *_: NAMED + "NodeList=a", "hostnames": lambda _: ["a"]}
+        with unittest.mock.patch.multiple(queued, **patches):
+            # Slurm may have put it into the queue again
+            for _ in range(2):
+                self.assertEqual(node.prolog("7"), 0)
+        found = [(role["name"], role["ranks"], role["first"], role["before"], role["offset"])
+                 for role in json.loads(self.read("launcher.json"))["roles"]]
+        self.assertEqual(found, [("train", 1, 0, 0, 0), ("serve", 1, 1, 0, 1)])
+        visible = [json.loads(self.read("env.%d.json" % number))["CUDA_VISIBLE_DEVICES"] for number in range(2)]
+        self.assertEqual(visible, ["0", "1"])
+        self.assertEqual(json.loads(self.read("roles.json"))["serve"],
+                         {"ranks": 1, "hosts": ["10.0.0.1"], "ports": {}})
+        shares = json.loads(self.read("job.json"))["placement"]["shares"]
+        self.assertEqual(shares, [{"node": "a", "ranks": 2, "first": 0, "roles": [1, 1]}])
+        modes = [os.stat(os.path.join(self.jobs, ID, name)).st_mode & 0o777
+                 for name in ("launcher.json", "roles.json", "env.0.json")]
+        self.assertEqual(modes, [0o644, 0o644, 0o600])
+        queued.remove_environment(ID)
+        self.assertEqual(sorted(os.listdir(os.path.join(self.jobs, ID))), ["job.json", "launcher.json", "roles.json"])
 
     def test_jobs_that_hvdctl_prepares_without_slurm_are_outside(self):
         self.write("env.json", "{}")
@@ -546,6 +597,7 @@ class Hook(Directory):
         self.addCleanup(self.tools.cleanup)
         for name in ("hook.py", "node.py", "queued.py", "engine.py"):
             shutil.copy(os.path.join(SCRIPTS, "slurm", "nodes", name), queued.DIRECTORY)
+        shutil.copy(placement.__file__, queued.DIRECTORY)
         self.tool("sinfo", "echo 'idle|none'")
         self.tool("squeue", ":")
         self.tool("scontrol", 'echo "$@" >>%s/asked; [ "$2" != show ] || echo JobName=other' % self.tools.name)
@@ -683,6 +735,20 @@ class Turn(unittest.TestCase):
         shares = [{"node": "a", "ranks": 0, "first": 0}, {"node": "c", "ranks": 1, "first": 0}]
         found = queue_wait.with_nodes(launch, shares)
         self.assertEqual((found["ranks"], found["workers"]), (0, [{"node": "c", "address": "10.0.0.3", "ranks": 1}]))
+
+    def test_it_knows_the_nodes_of_each_role(self):
+        self.addCleanup(setattr, queue_wait.files, "HERE", queue_wait.files.HERE)
+        with tempfile.TemporaryDirectory() as queue_wait.files.HERE:
+            launch = {"node": "a", "ranks": 2, "address": "10.0.0.1", "roles": [dict(role, places=[]) for role in
+                                                                               with_roles()["roles"]],
+                      "workers": [{"node": node["node"], "address": node["address"], "ranks": 2}
+                                  for node in with_roles()["nodes"][1:]]}
+            found = queue_wait.with_nodes(launch, queued.place(with_roles(), ["b", "c"]))
+            places = [[(place["node"], place["address"], place["ranks"], place["first"]) for place in role["places"]]
+                      for role in found["roles"]]
+            self.assertEqual(places, [[("b", "10.0.0.2", 2, 0)], [("c", "10.0.0.3", 1, 2)]])
+            with open(os.path.join(queue_wait.files.HERE, "roles.json")) as file:
+                self.assertEqual(json.load(file)["serve"], {"ranks": 1, "hosts": ["10.0.0.3"], "ports": {}})
 
 
 if __name__ == "__main__":

@@ -189,12 +189,42 @@ async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
     assert_eq!(NODES.map(|node| nodes.state(node)), before);
     with_slurm(&nodes, &NODES);
     let before = NODES.map(|node| nodes.state(node));
-    for options in ["", " --dry-run"] {
-        let done = hvdctl(&nodes, &format!("train {path}{options}")).await;
-        done.code(2).complains(&["the cluster's queue does not support roles", "--scheduler ssh"]);
+    let (_image, image) = project(&FILE.replace("ranks = 2\n", "ranks = 2\nimage = 'serve:1'\n"));
+    for (line, words) in [
+        (format!("train {image}"), "the role trainer has image of its own, which the cluster's queue does not support"),
+        (format!("train {path} --on generator=node1"), "the role generator has nodes (--on) of its own"),
+    ] {
+        for options in ["", " --dry-run"] {
+            hvdctl(&nodes, &format!("{line}{options}")).await.code(2).complains(&[words, "--scheduler ssh"]);
+        }
     }
+    let large = hvdctl(&nodes, &format!("train {path} -np trainer=9")).await;
+    large.code(2).complains(&["the role trainer has 9 ranks, but the nodes left have room for fewer"]);
     assert_eq!(NODES.map(|node| nodes.state(node)), before);
-    hvdctl(&nodes, &format!("train {path} --dry-run --scheduler ssh")).await.code(0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_is_asked_for_the_nodes_that_roles_need() {
+    let names = ["node1", "node2", "node3"];
+    let nodes = Nodes::new(&names);
+    hvdctl(&nodes, "up").await.code(0);
+    with_slurm(&nodes, &names);
+    let (_beside, beside) = project(FILE);
+    let (_apart, apart) = project(&FILE.replace("beside = 'trainer'\n", ""));
+    for (line, asked) in [
+        (format!("train {beside}"), "--ntasks=1 --nodes=1 --output"),
+        (format!("train {apart}"), "--ntasks=2 --nodes=2 --output"),
+        (format!("train {apart} --on 'node[2-3]'"), "--ntasks=2 --nodes=2 --exclude=node1 --output"),
+    ] {
+        let done = hvdctl(&nodes, &format!("{line} --dry-run")).await;
+        done.code(0).says(&["sbatch --job-name=", asked, " --exclusive "]);
+    }
+    // on others than these the roles might not fit
+    let mut inventory = inventory(&nodes);
+    inventory.nodes[2].slots = Some(2);
+    let line = format!("train {apart} --dry-run");
+    let done = hvdctl_on(&nodes, inventory, &line, mpsc::unbounded_channel().1).await;
+    done.code(0).says(&["--ntasks=2 --nodes=2 --exclude=node3 --output"]);
 }
 
 #[tokio::test(start_paused = true)]

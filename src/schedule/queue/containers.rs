@@ -23,8 +23,11 @@ pub const IMAGE: &str = include_str!("../../scripts/slurm/nodes/image.sh");
 const MAIN: &str = environment_script!("slurm/nodes/main.sh");
 const HOOK: &str = include_str!("../../scripts/slurm/nodes/hook.sh");
 
+/// The program that places roles. Earlier builds had none there.
+pub(super) const PLACEMENT: &str = "placement.py";
+
 /// The programs in the directory, by their names there.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 12] = [
     ("agent.py", include_str!("../../scripts/slurm/nodes/agent.py")),
     ("queue_state.py", include_str!("../../scripts/slurm/nodes/queue_state.py")),
     ("node.py", include_str!("../../scripts/slurm/nodes/node.py")),
@@ -32,6 +35,7 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("engine.py", include_str!("../../scripts/slurm/nodes/engine.py")),
     ("faults.py", include_str!("../../scripts/programs/faults.py")),
     ("result.py", include_str!("../../scripts/programs/result.py")),
+    (PLACEMENT, include_str!("../../scripts/programs/slurm/placement.py")),
     ("hook.py", include_str!("../../scripts/slurm/nodes/hook.py")),
     ("prolog", HOOK),
     ("epilog", HOOK),

@@ -2,6 +2,7 @@
 //! for the end of the job. `scripts/slurm/nodes` lets it begin on the nodes that Slurm allocates.
 
 use super::super::slurm::options::{check, refuse};
+use super::containers::PLACEMENT;
 use super::daemons;
 use crate::cluster::operator::operator;
 use crate::cluster::session::Session;
@@ -9,6 +10,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::job::cleanup::stop_limit;
 use crate::launch::placement::MapBy;
+use crate::launch::role_placement::RoleShape;
 use crate::node::network::{self, CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES};
 use crate::secret::Secret;
 use crate::start::capacity::QueueRequest;
@@ -16,11 +18,14 @@ use crate::start::execute::{abandon, begin, start_launcher};
 use crate::start::hosts::HostAssignment;
 use crate::start::plan::JobPlan;
 use crate::start::prepare::{Workspaces, desired_worker, prepare};
+use crate::start::request::JobOptions;
+use crate::start::roles::JobRole;
 use crate::sync::upload::Workspace;
 use crate::transport::node::Script;
 use crate::worker::names;
 use serde::Serialize;
 use serde_json::Value;
+use std::net::IpAddr;
 
 const DESCRIBE: &str = include_str!("../../scripts/slurm/nodes/describe.sh");
 
@@ -48,6 +53,9 @@ struct QueuedJob<'a> {
     per_node: Option<u32>,
     /// `slot` or `node`.
     map_by: &'static str,
+    /// Its roles, by which its ranks are placed; empty without roles.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<QueuedRole<'a>>,
     /// The worker of the job on this node; none where its ranks run in the launcher's container.
     worker: Option<QueuedWorker>,
     /// The GPUs of this node.
@@ -63,6 +71,18 @@ struct QueuedJob<'a> {
 struct CandidateNode<'a> {
     node: &'a str,
     slots: u32,
+    /// The number of its GPUs; none: slots are counted in their place.
+    gpus: Option<usize>,
+    address: IpAddr,
+}
+
+/// A role of a job.
+#[derive(Serialize)]
+struct QueuedRole<'a> {
+    name: &'a str,
+    shape: RoleShape<'a>,
+    /// Set if the operator or the project has chosen the GPUs that its ranks see.
+    chooses_gpus: bool,
 }
 
 /// How the worker of a job is started on a node.
@@ -145,10 +165,27 @@ impl Queued {
     /// # Errors
     /// With the message of sbatch.
     pub async fn check(&self) -> Result<(), Error> {
+        self.check_programs().await?;
         match self.sbatch_on_master(true).await {
             Err(error) if error.message.contains(NODES_NOT_AVAILABLE) => Ok(()),
             tested => Ok(tested?),
         }
+    }
+
+    /// Checks that the queue's own programs know of roles, if the job has any.
+    async fn check_programs(&self) -> Result<(), NodeError> {
+        let cluster = &self.plan.inventory.cluster;
+        let master = &self.plan.hosts.launcher.observed;
+        if self.plan.options.roles.is_empty() {
+            return Ok(());
+        }
+        let file = format!("{}/{PLACEMENT}", cluster.slurm_dir());
+        let container = daemons::of_queue(cluster, &master.runtime.containers);
+        let (operation, transport) = ("look for the programs of the cluster's queue", &master.member.transport);
+        let argv = ["test", "-e", &file];
+        let ran = master.runtime.engine.run_in(container, &argv, b"", operation, transport.limit()).await?;
+        let hint = "the queue is that of an earlier hvdctl, which knows no roles: run hvdctl slurm up again";
+        transport.succeeded(ran, operation).map(drop).map_err(|error| error.hint(hint))
     }
 
     /// Prepares every node that may get the job, and submits it.
@@ -194,7 +231,8 @@ impl Queued {
         let failed = |error: &dyn std::fmt::Display| NodeError::failed(observed.name(), operation, error);
         let with_ranks = plan.hosts.all().filter(|host| host.ranks > 0);
         let job = QueuedJob {
-            nodes: with_ranks.map(|host| CandidateNode { node: host.observed.name(), slots: host.ranks }).collect(),
+            nodes: with_ranks.map(candidate).collect(),
+            roles: plan.options.roles.iter().map(|role| queued_role(role, &plan.options)).collect(),
             launcher: plan.hosts.launcher.observed.name(),
             master: &plan.container.name,
             ranks: request.ranks,
@@ -235,20 +273,34 @@ impl Queued {
     }
 }
 
+/// Returns what is described of a node that may get a job.
+fn candidate(host: &HostAssignment) -> CandidateNode<'_> {
+    let gpus = Some(gpus(host).len()).filter(|gpus| *gpus > 0);
+    CandidateNode { node: host.observed.name(), slots: host.ranks, gpus, address: host.endpoint.address }
+}
+
+/// Returns what is described of a role.
+fn queued_role<'a>(role: &'a JobRole, options: &JobOptions) -> QueuedRole<'a> {
+    let chooses_gpus = role.variables(&options.env).contains_key(CUDA_VISIBLE_DEVICES);
+    QueuedRole { name: &role.project.name, shape: role.shape(), chooses_gpus }
+}
+
 /// Returns the options with which a job is submitted.
-fn options(plan: &JobPlan, QueueRequest { ranks, map_by, per_node }: QueueRequest) -> Vec<String> {
+fn options(plan: &JobPlan, request: QueueRequest) -> Vec<String> {
+    let QueueRequest { ranks, map_by, per_node, role_nodes } = request;
     let candidates: Vec<_> = plan.hosts.all().filter(|host| host.ranks > 0).collect();
     let others = plan.inventory.nodes.iter().map(|node| node.name.as_str());
     let others: Vec<&str> = others.filter(|name| candidates.iter().all(|host| host.observed.name() != *name)).collect();
     let has_gpus = candidates.iter().any(|host| !gpus(host).is_empty());
     let tasks = per_node.map(|per_node| per_node.min(ranks));
-    let spread = (map_by == MapBy::Node).then(|| ranks.min(candidates.len() as u32));
+    let spread = (map_by == MapBy::Node).then(|| ranks.min(candidates.len() as u32) as usize);
     let title = plan.program.title.as_deref().unwrap_or(&plan.program.name);
     let named = [
         ("job-name", Some(format!("{title}.{}", plan.id))),
         ("comment", Some(operator())),
-        ("ntasks", Some(ranks.to_string())),
-        ("nodes", spread.map(|nodes| nodes.to_string())),
+        // ranks of roles may take several slots, or none
+        ("ntasks", Some(role_nodes.unwrap_or(ranks as usize).to_string())),
+        ("nodes", role_nodes.or(spread).map(|nodes| nodes.to_string())),
         // Slurm may give fewer tasks of each node, and ranks fill the nodes
         ("mincpus", tasks.map(|tasks| tasks.to_string())),
         ("ntasks-per-node", tasks.map(|tasks| tasks.to_string())),

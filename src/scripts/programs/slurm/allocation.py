@@ -402,7 +402,7 @@ def put_roles(roles, placed, addresses):
         role["places"] = placement.places(placed, number, addresses)
         write_rank_nodes("rank_nodes.%d" % number, role["places"])
     # addresses.py writes it again with the ports
-    text = json.dumps(placement.table(roles))
+    text = json.dumps(placement.table(roles, placed, addresses))
     for share in placed:
         files.write(os.path.join(node_files(share, placed), "roles.json"), text, False, 0o644)
 

@@ -288,8 +288,8 @@ def described(described_roles, roles, placed, share, gpus):
     return found
 
 
-def table(roles):
+def table(roles, placed, addresses):
     """Where the ranks of the roles are, before their ports are chosen: as addresses.py."""
-    of_ranks = {role["name"]: [place["address"] for place in role["places"] for _ in range(place["ranks"])]
-                for role in roles}
+    of_ranks = {role["name"]: [place["address"] for place in places(placed, number, addresses)
+                               for _ in range(place["ranks"])] for number, role in enumerate(roles)}
     return {name: {"ranks": len(hosts), "hosts": hosts, "ports": {}} for name, hosts in of_ranks.items()}

@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Py
 import endings  # noqa: E402
 import faults  # noqa: E402
 import files  # noqa: E402
+import placement  # noqa: E402
 import result  # noqa: E402
 from here import command_of  # noqa: E402
 
@@ -45,7 +46,14 @@ def with_nodes(launch, shares):
     """The description with the nodes that the job has."""
     ranks = {share["node"]: share["ranks"] for share in shares}
     workers = [dict(worker, ranks=ranks[worker["node"]]) for worker in launch["workers"] if ranks.get(worker["node"])]
-    return dict(launch, ranks=ranks.get(launch["node"], 0), workers=workers)
+    launch = dict(launch, ranks=ranks.get(launch["node"], 0), workers=workers)
+    if launch.get("roles"):
+        addresses = {host["node"]: host["address"] for host in [launch] + workers}
+        launch["roles"] = [dict(role, places=placement.places(shares, number, addresses))
+                           for number, role in enumerate(launch["roles"])]
+        # also where this node has no ranks, and so no prolog that writes it; addresses.py adds the ports
+        files.write("roles.json", json.dumps(placement.table(launch["roles"], shares, addresses)), False, 0o644)
+    return launch
 
 
 def main():

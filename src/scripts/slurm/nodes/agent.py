@@ -147,7 +147,7 @@ class Agent:
             shares = queued.place(job.description, nodes)
         except RuntimeError as error:
             return self.answer(job, "CANCELLED", str(error))
-        if self.here["node"] not in nodes:
+        if not any(share["node"] == self.here["node"] and share["ranks"] for share in shares):
             queued.write_record(job.directory, shares, self.here["node"])
         return job.answer({"shares": shares})
 

@@ -67,7 +67,10 @@ def prolog(number):
         queued.store(dict(job, chosen=mine.get("gpus", []), number=number), "begun", id + ".json")
     queued.store({}, "seen", id + ".json")
     if "gpus" in mine:
-        show_gpus(job, mine["gpus"], directory)
+        chosen = [gpu for gpu in job["gpus"] if gpu["uuid"] in mine["gpus"]]
+        queued.show_gpus(chosen, os.path.join(directory, "env.json"))
+    if job.get("roles"):
+        queued.describe_roles(job, shares, mine, directory)
     queued.write_record(directory, shares, here["node"])
     if job["worker"]:
         start_worker(job["worker"], Engine(queued.sockets(here)))
@@ -82,14 +85,6 @@ def choose_gpus(id, job, count):
     if len(free) < count:
         raise RuntimeError("%d of its %d GPUs are free, and job %s needs %d" % (len(free), len(job["gpus"]), id, count))
     return free[:count]
-
-
-def show_gpus(job, chosen, directory):
-    """Lets the ranks of a job see these GPUs alone."""
-    path = os.path.join(directory, "env.json")
-    variables = json.loads(queued.read(path))
-    variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu["visible"] for gpu in job["gpus"] if gpu["uuid"] in chosen)
-    queued.put(path, json.dumps(variables))
 
 
 def start_worker(worker, engine):

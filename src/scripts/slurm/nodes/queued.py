@@ -8,12 +8,17 @@ import os
 import re
 import stat
 import subprocess
+import sys
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # an isolated Python does not look there
+import placement  # noqa: E402
 
 os.environ["SLURM_TIME_FORMAT"] = "%s"
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 FORMAT = "%i|%T|%r|%V|%S|%j|%N"
+ENVIRONMENT = re.compile(r"env\.(\d+\.)?json")  # that of the ranks, or of those of a role
 LIMIT = 20  # seconds for an answer of Slurm
 SUBMITTED = 600  # seconds after its description within which hvdctl has submitted a job
 
@@ -47,12 +52,13 @@ def store(value, *parts):
     put(path(*parts), json.dumps(value))
 
 
-def put(name, text):
+def put(name, text, mode=0o600):
     """Writes a whole file or none. Ranks may have put anything into the directory; they cannot know the name of the new
     file."""
     new = "%s.%s.new" % (name, os.urandom(16).hex())
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+            os.fchmod(file.fileno(), mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -125,8 +131,10 @@ def queue():
 
 def remove_environment(job):
     """Removes the environment of the ranks of a job, which may be secret: no rank starts any more."""
+    directory = os.path.join(settings()["jobs_dir"], job)
     with contextlib.suppress(OSError):
-        os.unlink(os.path.join(settings()["jobs_dir"], job, "env.json"))
+        for name in filter(ENVIRONMENT.fullmatch, os.listdir(directory)):
+            os.unlink(os.path.join(directory, name))
 
 
 def hostnames(nodes):
@@ -136,6 +144,8 @@ def hostnames(nodes):
 def place(job, nodes):
     """Which rank runs where on the nodes that Slurm has given (launch/placement.rs): the shares of a placement, that of
     the launcher's node first."""
+    if job.get("roles"):
+        return place_roles(job, nodes)
     slots = [(node["node"], min(node["slots"], job["per_node"] or node["slots"])) for node in job["nodes"]
              if node["node"] in nodes]
     given, left = [0] * len(slots), job["ranks"]
@@ -156,6 +166,42 @@ def place(job, nodes):
     if not shares or shares[0]["node"] != job["launcher"]:
         shares.insert(0, {"node": job["launcher"], "ranks": 0, "first": 0})
     return shares
+
+
+def place_roles(job, nodes):
+    rooms = [node for node in job["nodes"] if node["node"] in nodes]
+    try:
+        shares = placement.place_roles(rooms, job["roles"])
+    except placement.Lack as why:
+        raise RuntimeError("the roles do not fit on %s, which Slurm has given it: %s" % (",".join(nodes), why))
+    if shares[0]["node"] != job["launcher"]:
+        shares.insert(0, {"node": job["launcher"], "ranks": 0, "first": 0, "roles": [0] * len(job["roles"])})
+    return shares
+
+
+def describe_roles(job, shares, mine, directory):
+    """Writes for the ranks of a job on this node which role each has, where the others are, and their GPUs."""
+    path, roles = os.path.join(directory, "launcher.json"), job["roles"]
+    before = json.loads(read(path))["roles"]
+    put(path, json.dumps({"roles": placement.described(before, roles, shares, mine, None)}), 0o644)
+    addresses = {node["node"]: node["address"] for node in job["nodes"]}
+    put(os.path.join(directory, "roles.json"), json.dumps(placement.table(roles, shares, addresses)), 0o644)
+    gpus = list(job["gpus"])
+    for number, (role, ranks) in enumerate(zip(roles, mine["roles"])):
+        count = ranks * role["shape"]["gpus"]
+        own, gpus = gpus[:count], gpus[count:]
+        if job["gpus"] and not role["chooses_gpus"]:
+            show_gpus(own, os.path.join(directory, "env.%d.json" % number))
+
+
+def show_gpus(gpus, path):
+    """Lets ranks see these GPUs alone. `path`: the file with their environment."""
+    variables = json.loads(read(path))
+    # a number is one in this order
+    order = variables.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    name = "visible" if order == "PCI_BUS_ID" else "uuid"
+    variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu[name] for gpu in gpus)
+    put(path, json.dumps(variables))
 
 
 def write_record(directory, shares, node):

@@ -5,7 +5,7 @@ refuse_exposed "$directory"
 refuse_exposed "$jobs_dir"
 for job in "$directory"/jobs/*.json; do
   job=${job##*/}
-  rm -f -- "$jobs_dir/${job%.json}/env.json"
+  rm -f -- "$jobs_dir/${job%.json}/env.json" "$jobs_dir/${job%.json}"/env.*.json
 done
 rm -rf -- "$directory" || exit
 rmdir -- "${directory%/*}" 2>/dev/null || :
