@@ -50,7 +50,7 @@ pub const FILES: &[JobFile] = &[
     file(
         &["roles.json"],
         0o644,
-        "hvdctl, job supervisor, `reap.py`, `allocation.py`",
+        "hvdctl, job supervisor, `reap.py`, `allocation.py`, `node.py`, `queue_wait.py`",
         "rank supervisors, you",
         "for a job with roles: the addresses and ports of the ranks of each",
     ),
@@ -72,7 +72,7 @@ pub const FILES: &[JobFile] = &[
     file(
         &["launcher.json"],
         0o644,
-        "hvdctl, `allocation.py`",
+        "hvdctl, `allocation.py`, `node.py`",
         RANKS,
         "the launcher, as the rank supervisors need to know it",
     ),

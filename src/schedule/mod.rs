@@ -52,14 +52,14 @@ fn refuse_own_nodes(roles: &[JobRole]) -> Result<(), Error> {
         let own = &role.project.environment;
         let of_its_own = [
             ("nodes (--on)", role.nodes.is_some()),
-            ("image", own.image.is_some()),
-            ("setup", own.setup.is_some()),
-            ("activate", own.activate.is_some()),
+            ("an image", own.image.is_some()),
+            ("a `setup`", own.setup.is_some()),
+            ("`activate` lines", own.activate.is_some()),
         ];
         if let Some((what, _)) = of_its_own.into_iter().find(|(_, has)| *has) {
             let name = &role.project.name;
             return Err(Error::usage(
-                format!("the role {name} has {what} of its own, which the cluster's queue does not support"),
+                format!("the role {name} names {what} of its own, which the cluster's queue does not support"),
                 "bypass the queue with --scheduler ssh, or end it with hvdctl slurm down",
             ));
         }

@@ -191,8 +191,11 @@ async fn what_roles_cannot_have_is_refused_before_anything_is_changed() {
     let before = NODES.map(|node| nodes.state(node));
     let (_image, image) = project(&FILE.replace("ranks = 2\n", "ranks = 2\nimage = 'serve:1'\n"));
     for (line, words) in [
-        (format!("train {image}"), "the role trainer has image of its own, which the cluster's queue does not support"),
-        (format!("train {path} --on generator=node1"), "the role generator has nodes (--on) of its own"),
+        (
+            format!("train {image}"),
+            "the role trainer names an image of its own, which the cluster's queue does not support",
+        ),
+        (format!("train {path} --on generator=node1"), "the role generator names nodes (--on) of its own"),
     ] {
         for options in ["", " --dry-run"] {
             hvdctl(&nodes, &format!("{line}{options}")).await.code(2).complains(&[words, "--scheduler ssh"]);
@@ -214,7 +217,7 @@ async fn the_queue_is_asked_for_the_nodes_that_roles_need() {
     for (line, asked) in [
         (format!("train {beside}"), "--ntasks=1 --nodes=1 --output"),
         (format!("train {apart}"), "--ntasks=2 --nodes=2 --output"),
-        (format!("train {apart} --on 'node[2-3]'"), "--ntasks=2 --nodes=2 --exclude=node1 --output"),
+        (format!("train {apart} --on node[2-3]"), "--ntasks=2 --nodes=2 --exclude=node1 --output"),
     ] {
         let done = hvdctl(&nodes, &format!("{line} --dry-run")).await;
         done.code(0).says(&["sbatch --job-name=", asked, " --exclusive "]);
