@@ -32,11 +32,11 @@ const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 pub struct NetworkUp {
     /// Each as it was observed afterwards.
     pub nodes: NodeResults<ObservedNode>,
-    /// What was done on each node, or would be.
+    /// The operations on each node, done or planned.
     pub done: BTreeMap<String, Vec<String>>,
 }
 
-/// What a node lacks.
+/// A node and its missing parts.
 struct Need {
     observed: ObservedNode,
     /// Why its container has to be started or replaced.

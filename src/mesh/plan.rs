@@ -100,7 +100,7 @@ pub fn addresses(
     Ok(Addresses { range, of })
 }
 
-/// What errors say was tried.
+/// The operation that errors name.
 pub const OPERATION: &str = "connect it to the encrypted network";
 
 /// Returns `host:port` of a host, or of an endpoint that may have a port.

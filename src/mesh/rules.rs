@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct MeshView<'a> {
     /// The node's name.
     pub name: &'a str,
-    /// What it reports.
+    /// Its report.
     pub mesh: &'a NodeMesh,
     /// Its clock, in seconds since the epoch.
     pub now: f64,
@@ -20,7 +20,7 @@ pub struct MeshView<'a> {
     pub is_up: bool,
 }
 
-/// What nodes report of the others, by name.
+/// The reports of nodes about the others, by name.
 type Reports<'a> = BTreeMap<&'a str, &'a BTreeMap<String, PeerState>>;
 
 /// Returns what is wrong with the network. `port`: its UDP port.
@@ -69,7 +69,7 @@ pub fn hint(problem: &NetworkProblem, port: u16) -> String {
 /// Returns what is wrong between nodes. `states`: what their agents report.
 pub fn between(port: u16, states: &BTreeMap<&str, &NetworkState>) -> Vec<Finding> {
     let mut found = Vec::new();
-    // nodes that reach nobody are one finding each, and not one for each other node
+    // nodes that reach no other one are one finding each, and not one for each other node
     let peers = |name: &str| states.get(name).into_iter().flat_map(|state| &state.peers);
     let alone = |name: &str| {
         let mut paths = peers(name).map(|(_, peer)| peer.path);

@@ -13,7 +13,7 @@ use std::str::FromStr;
 /// The interface of the network on every node.
 pub const INTERFACE: &str = "hmesh";
 
-/// What the network between the nodes is made of, if hvdctl makes it.
+/// The kind of network that hvdctl makes between the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkKind {
@@ -118,7 +118,7 @@ pub struct NetworkNode {
     pub local: Vec<String>,
 }
 
-/// What a node knows of the network: `network.json` there.
+/// The network as a node knows it: `network.json` there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkFile {
     /// The cluster's name.
@@ -210,7 +210,7 @@ pub struct NetworkState {
     /// The node's public key.
     #[serde(default)]
     pub public_key: Option<String>,
-    /// What is wrong.
+    /// Its fault, if it has one.
     #[serde(default)]
     pub problem: Option<NetworkProblem>,
     /// The other nodes by name.

@@ -10,7 +10,7 @@ const STALE: f64 = 15.0;
 /// The observed part of a node in the encrypted network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeMesh {
-    /// What it knows of the network.
+    /// The network as it knows it.
     pub file: Option<NetworkFile>,
     /// The hash of that file.
     pub hash: Option<String>,
