@@ -1,4 +1,4 @@
-//! The encrypted network beside the way without it, and what slow connections mean for training.
+//! The encrypted network compared with the way without it, and what slow connections mean for training.
 
 use super::measurements::{Direction, Measurements};
 use crate::text::units::{gigabits, micros};

@@ -5,7 +5,8 @@ use super::install::{self, IMAGE};
 use super::plan::{self, Addresses, MeshNode, NetworkChange, OPERATION};
 use super::rules;
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
-use crate::cluster::observation::ObservedNode;
+use crate::cluster::member::Member;
+use crate::cluster::observation::{ObservedNode, facts};
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::delivery::project::{ProjectBuild, ProjectImage};
@@ -13,7 +14,7 @@ use crate::delivery::recipe::Recipe;
 use crate::delivery::worker_image::pull_planned;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
-use crate::inventory::Node;
+use crate::inventory::{Cluster, Node};
 use crate::model::finding::{Finding, Severity};
 use crate::model::mesh::{INTERFACE, NetworkFile, NetworkNode, NetworkState};
 use crate::runtime::container::MESH;
@@ -79,8 +80,8 @@ impl Connecting<'_> {
         let observed = observed.without(events, refused, ObservedNode::name);
         session.cancellation.run(check_endpoints(target)).await?;
         let hosts = session.cancellation.run(self.hosts(&observed.ok)).await?;
-        let elsewhere = elsewhere(&target.inventory.nodes, &observed.ok);
         let views = views(&observed.ok, &hosts);
+        let elsewhere = plan::elsewhere(&target.inventory.nodes, &views);
         let addresses = plan::addresses(cluster, &views, &elsewhere)?;
         let needs: Vec<Need> = observed.ok.iter().map(|node| self.need(node)).collect();
         let known = needs.iter().filter_map(|need| Some((need.observed.name().to_owned(), need.key.clone()?)));
@@ -90,17 +91,21 @@ impl Connecting<'_> {
             let ok = observed.ok.into_iter().map(|node| connected(node, &addresses)).collect();
             return Ok(NetworkUp { nodes: NodeResults { ok, failed: observed.failed }, done });
         }
-        let image = match needs.iter().any(|need| need.container.is_some()) {
-            true => Some(self.image(&observed, accepts).await?),
-            false => None,
+        let (image, lacking) = match needs.iter().any(|need| need.container.is_some()) {
+            true => self.image(&observed, accepts).await?,
+            false => (None, Vec::new()),
         };
+        let needs = NodeResults { ok: needs, failed: Vec::new() }.leave_out(lacking, |need| need.observed.name());
         let start = async |need: Need| self.start(need, image.as_deref()).await;
-        let NodeResults { ok: started, failed } = each_node(needs, events, start).await;
+        let NodeResults { ok: started, failed } = needs.then(events, start).await;
         session.progress.failed(&failed);
         session.cancellation.check()?;
         let observed = observed.leave_out(failed, ObservedNode::name);
         let keys: BTreeMap<String, String> = started.into_iter().collect();
-        let files = plan::files(cluster, &self::views(&observed.ok, &hosts), &addresses, &keys, &elsewhere);
+        let views = self::views(&observed.ok, &hosts);
+        // a node that has failed now stays in the network that it has
+        let elsewhere = plan::elsewhere(&target.inventory.nodes, &views);
+        let files = plan::files(cluster, &views, &addresses, &keys, &elsewhere);
         note_absent(&elsewhere, &done, events);
         let nodes = self.give(observed, &files, done.is_empty()).await?;
         Ok(NetworkUp { nodes, done })
@@ -173,8 +178,10 @@ impl Connecting<'_> {
         let jobs = &need.observed.open.under_way;
         let is_used = need.observed.facts.mesh.file.is_some() && !jobs.is_empty();
         let replaces = need.container == Some("differs");
+        let records = need.observed.open.jobs.iter().filter(|job| need.observed.open.is_under_way(&job.id));
+        let records: Vec<&str> = records.map(|job| job.record.as_str()).collect();
         let broken: Vec<String> =
-            changes.iter().filter(|change| change.breaks_jobs()).map(ToString::to_string).collect();
+            changes.iter().filter(|change| change.breaks_jobs(&records)).map(ToString::to_string).collect();
         if !is_used || (broken.is_empty() && !replaces) {
             return Ok(());
         }
@@ -194,24 +201,30 @@ impl Connecting<'_> {
         Ok(())
     }
 
-    /// Gives the nodes the image of the container, and returns its name. As yet they have no address in the network, so the
-    /// cluster's image, too, gets there as if there were no such network.
+    /// Gives the nodes the image of the container, and returns its name, and the nodes that failed. As yet they have no
+    /// address in the network, so the cluster's image, too, gets there as if there were no such network.
     async fn image(
         &self,
         observed: &NodeResults<ObservedNode>,
         accepts: impl AsyncFn(&str) -> Result<bool, Error>,
-    ) -> Result<String, Error> {
+    ) -> Result<(Option<String>, Vec<NodeError>), Error> {
         let Site { target, fleet, events, session } = self.site;
         let outside = Target { inventory: target.inventory.outside_network(), ..target.clone() };
         let site = Site { target: &outside, fleet, session, events };
         let as_outside = |mut node: ObservedNode| {
             node.member.node.interface = None;
+            // it takes no jobs, and stays in the network
+            node.facts.drained = None;
             node
         };
         let nodes = NodeResults { ok: observed.ok.iter().cloned().map(as_outside).collect(), failed: Vec::new() };
         let plans = nodes.then(events, async |node| WorkerPlan::new(&outside.inventory, node)).await;
         let plans = pull_planned(plans, site, accepts).await?;
-        let nodes = plans.all()?.into_iter().map(|plan| plan.observed).collect();
+        let NodeResults { ok: plans, failed } = plans;
+        if plans.is_empty() {
+            return Ok((None, failed));
+        }
+        let nodes = plans.into_iter().map(|plan| plan.observed).collect();
         let recipe = Recipe::of_step(IMAGE);
         let build = ProjectBuild {
             name: "network",
@@ -221,7 +234,7 @@ impl Connecting<'_> {
             site,
         };
         let ProjectImage { image, .. } = build.provide(nodes).await?;
-        Ok(image)
+        Ok((Some(image), failed))
     }
 
     /// Gives a node the programs and its container, and returns its name with its public key.
@@ -258,12 +271,54 @@ impl Connecting<'_> {
         if node.facts.mesh.file.as_ref() != Some(file) {
             install::write(cluster, &node.member, file).await?;
             session.progress.record(node.name(), "changed the encrypted network");
-        } else if is_unchanged && node.facts.mesh.is_settled(node.facts.clock.map_or(f64::MAX, |clock| clock.high)) {
+        }
+        let counts = |name: &str| files.contains_key(name);
+        let now = node.facts.clock.map_or(f64::MAX, |clock| clock.high);
+        if is_unchanged && node.facts.mesh.file.as_ref() == Some(file) && node.facts.mesh.is_settled(now, counts) {
             return Ok((node, None));
         }
-        let state = install::wait(cluster, &node.member, file, cluster.command_timeout, events).await?;
+        let state = install::wait(cluster, &node.member, file, counts, events).await?;
         Ok((node, Some(state)))
     }
+}
+
+/// Gives all nodes of a network new keys, and waits until they reach each other again. Their connections wait meanwhile.
+/// Returns the nodes that have one, and the failures; a node without the network has nothing to change.
+///
+/// # Errors
+/// If one of them cannot be asked. Then no key was replaced.
+pub async fn rotate(cluster: &Cluster, members: &[Member], events: &Events) -> Result<NodeResults<String>, Error> {
+    let known = async |member: &Member| {
+        let Some(file) = facts(cluster, member).await?.mesh.file else { return Ok(None) };
+        let key = install::public_key(cluster, member, true).await?;
+        Ok(Some((member.clone(), file, key)))
+    };
+    let known = each_node(members.iter().collect(), events, known).await.all()?;
+    let known: Vec<(Member, NetworkFile, String)> = known.into_iter().flatten().collect();
+    let keys: BTreeMap<String, String> =
+        known.iter().map(|(member, _, key)| (member.node.name.clone(), key.clone())).collect();
+    let renewed = known.into_iter().map(|(member, mut file, _)| {
+        for node in &mut file.nodes {
+            if let Some(key) = keys.get(&node.name) {
+                node.public_key.clone_from(key);
+            }
+        }
+        (member, file)
+    });
+    let give = async |(member, file): (Member, NetworkFile)| {
+        install::write(cluster, &member, &file).await?;
+        Ok((member, file))
+    };
+    let given = each_node(renewed.collect(), events, give).await;
+    let settle = async |(member, file): (Member, NetworkFile)| {
+        let state = install::wait(cluster, &member, &file, |name| keys.contains_key(name), events).await?;
+        Ok((member.node.name.clone(), state))
+    };
+    let settled = given.then(events, settle).await;
+    let states = settled.ok.iter().map(|(name, state)| (name.as_str(), state)).collect();
+    let unconnected = failures(cluster.network_port, &states, events);
+    let NodeResults { ok, failed } = settled.without(events, unconnected, |(name, _)| name);
+    Ok(NodeResults { ok: ok.into_iter().map(|(name, _)| name).collect(), failed })
 }
 
 /// Returns a node as it will be when it has its address in the network.
@@ -309,14 +364,6 @@ fn views<'a>(nodes: &'a [ObservedNode], hosts: &'a BTreeMap<String, String>) -> 
         host: hosts.get(observed.name()).map(String::as_str),
     };
     nodes.iter().map(view).collect()
-}
-
-/// Returns the nodes of the inventory that were not observed, as the others know them.
-fn elsewhere(all: &[Node], observed: &[ObservedNode]) -> BTreeMap<String, NetworkNode> {
-    let is_absent =
-        |name: &str| all.iter().any(|node| node.name == name) && observed.iter().all(|node| node.name() != name);
-    let known = observed.iter().filter_map(|node| node.facts.mesh.file.as_ref()).flat_map(|file| &file.nodes);
-    known.filter(|node| is_absent(&node.name)).map(|node| (node.name.clone(), node.clone())).collect()
 }
 
 /// Returns the keys that are known, and in place of the others those of the files that the nodes have: a container that is

@@ -1,10 +1,9 @@
 //! Gives nodes the container of their encrypted network, and what they are to know of it.
 
 use super::plan::OPERATION;
-use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
-use crate::cluster::observation::{ObservedNode, facts};
-use crate::error::{Error, ErrorKind, NodeError};
+use crate::cluster::observation::ObservedNode;
+use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Step};
 use crate::files::{PackedFile, archive};
 use crate::inventory::{Cluster, Device, Mount};
@@ -14,7 +13,6 @@ use crate::runtime::container::{ContainerState, ContainerSummary, MESH, with_rol
 use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Role};
 use crate::transport::node::Script;
 use crate::worker::plan::ForeignContainer;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -53,6 +51,9 @@ const TUN: &str = "/dev/net/tun";
 /// gets.
 const CAPABILITIES: [&str; 3] = ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"];
 
+/// The size of its `/dev/shm`: the least that engines give.
+const SHM: u64 = 64 << 20;
+
 /// The time between two looks at the state.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -67,6 +68,10 @@ pub fn container(cluster: &Cluster, observed: &ObservedNode, image: &str) -> Con
     container.spec.extra_mounts = Vec::new();
     container.spec.devices = vec![Device { source: TUN.into(), target: TUN.into(), permissions: "rwm".into() }];
     container.spec.cap_add = Some(CAPABILITIES.map(str::to_owned).to_vec());
+    // settings of workers: another one is no reason to interrupt the network
+    container.spec.port = 0;
+    container.spec.shm_size = SHM;
+    container.spec.ulimits = Default::default();
     container
 }
 
@@ -164,7 +169,8 @@ fn line(file: &NetworkFile) -> String {
     serde_json::to_string(file).expect("texts and numbers are always JSON")
 }
 
-/// Waits until a node's agent knows the network as this file describes it and reaches all nodes. Returns its last state.
+/// Waits until a node's agent knows the network as this file describes it and reaches all nodes that count: one that is off
+/// is not waited for. Returns its last state.
 ///
 /// # Errors
 /// If the node does not answer, or its agent has written no state in time.
@@ -172,19 +178,19 @@ pub async fn wait(
     cluster: &Cluster,
     member: &Member,
     file: &NetworkFile,
-    limit: Duration,
+    counts: impl Fn(&str) -> bool,
     events: &Events,
 ) -> Result<NetworkState, NodeError> {
     let name = &member.node.name;
     let _step = events.begin(name, Step::read("connecting to the encrypted network"));
-    let (until, expected) = (Instant::now() + limit, hash(&line(file)));
+    let (until, expected) = (Instant::now() + cluster.command_timeout, hash(&line(file)));
     let script = Script::new(STATE).with("directory", &cluster.network_dir());
     loop {
         let printed = member.transport.script(&script, "read the state of the encrypted network").await?;
         let (clock, state) = parse(&String::from_utf8_lossy(&printed));
         let mesh = NodeMesh { hash: Some(expected.clone()), state, ..Default::default() };
         let has_problem = mesh.current(clock).is_some_and(|state| state.problem.is_some());
-        if mesh.is_settled(clock) || Instant::now() > until || has_problem {
+        if mesh.is_settled(clock, &counts) || Instant::now() > until || has_problem {
             let current = mesh.current(clock).filter(|state| state.network.as_ref() == Some(&expected));
             return match current.or_else(|| mesh.current(clock).filter(|_| has_problem)) {
                 Some(state) => Ok(state.clone()),
@@ -201,44 +207,6 @@ pub async fn wait(
 fn parse(printed: &str) -> (f64, Option<NetworkState>) {
     let (clock, state) = printed.split_once('\n').unwrap_or((printed, ""));
     (clock.parse().unwrap_or(f64::MAX), serde_json::from_str(state).ok())
-}
-
-/// Gives all nodes of a network new keys, and waits until they reach each other again. Their connections wait meanwhile.
-/// Returns the nodes that have one, and the failures; a node without the network has nothing to change.
-///
-/// # Errors
-/// If one of them cannot be asked. Then no key was replaced.
-pub async fn rotate(cluster: &Cluster, members: &[Member], events: &Events) -> Result<NodeResults<String>, Error> {
-    let known = async |member: &Member| {
-        let file = facts(cluster, member).await?.mesh.file;
-        let key = match &file {
-            Some(_) => Some(public_key(cluster, member, true).await?),
-            None => None,
-        };
-        Ok(file.zip(key).map(|(file, key)| (member.clone(), file, key)))
-    };
-    let known = each_node(members.iter().collect(), events, known).await.all()?;
-    let known: Vec<(Member, NetworkFile, String)> = known.into_iter().flatten().collect();
-    let keys: BTreeMap<String, String> =
-        known.iter().map(|(member, _, key)| (member.node.name.clone(), key.clone())).collect();
-    let renewed = known.into_iter().map(|(member, mut file, _)| {
-        for node in &mut file.nodes {
-            if let Some(key) = keys.get(&node.name) {
-                node.public_key.clone_from(key);
-            }
-        }
-        (member, file)
-    });
-    let give = async |(member, file): (Member, NetworkFile)| {
-        write(cluster, &member, &file).await?;
-        Ok((member, file))
-    };
-    let given = each_node(renewed.collect(), events, give).await;
-    let settle = async |(member, file): (Member, NetworkFile)| {
-        wait(cluster, &member, &file, cluster.command_timeout, events).await?;
-        Ok(member.node.name.clone())
-    };
-    Ok(given.then(events, settle).await)
 }
 
 /// Removes the container and the files of the network from a node. Returns whether it had any.

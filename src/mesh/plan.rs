@@ -6,6 +6,7 @@ use crate::model::mesh::{AddressRange, NetworkFile, NetworkNode};
 use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::nodeset;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -100,6 +101,22 @@ pub fn addresses(
     Ok(Addresses { range, of })
 }
 
+/// Returns the nodes of the inventory that were not observed, as the others know them. Root of a node decides what that
+/// knows, so what the operator's own nodes know goes first.
+pub fn elsewhere(all: &[Node], observed: &[MeshNode<'_>]) -> BTreeMap<String, NetworkNode> {
+    let is_absent =
+        |name: &str| all.iter().any(|node| node.name == name) && observed.iter().all(|seen| seen.node.name != name);
+    let mut known: Vec<&MeshNode<'_>> = observed.iter().collect();
+    known.sort_by_key(|seen| (!seen.node.master, !seen.node.is_source()));
+    let mut found = BTreeMap::new();
+    for node in known.into_iter().filter_map(|seen| seen.facts.mesh.file.as_ref()).flat_map(|file| &file.nodes) {
+        if is_absent(&node.name) {
+            found.entry(node.name.clone()).or_insert_with(|| node.clone());
+        }
+    }
+    found
+}
+
 /// The operation that errors name.
 pub const OPERATION: &str = "connect it to the encrypted network";
 
@@ -192,13 +209,31 @@ pub enum NetworkChange {
 }
 
 impl NetworkChange {
-    /// Returns whether connections of jobs would break.
-    pub fn breaks_jobs(&self) -> bool {
-        matches!(
-            self,
-            NetworkChange::Address(_) | NetworkChange::Port(_) | NetworkChange::OwnKey | NetworkChange::Replaced(_)
-        )
+    /// Returns whether connections of jobs would break. `records`: those of the jobs that run on the node.
+    pub fn breaks_jobs(&self, records: &[&str]) -> bool {
+        match self {
+            NetworkChange::Address(_) | NetworkChange::Port(_) | NetworkChange::OwnKey | NetworkChange::Replaced(_) => {
+                true
+            }
+            NetworkChange::Removed(nodes) => {
+                nodes.iter().any(|node| records.iter().any(|record| may_name(record, node)))
+            }
+            NetworkChange::Added(_) | NetworkChange::Moved(_) => false,
+        }
     }
+}
+
+/// Returns whether the record of a job names a node; one that cannot be read may name any.
+fn may_name(record: &str, node: &str) -> bool {
+    fn names(value: &Value, node: &str) -> bool {
+        match value {
+            Value::String(text) => text == node,
+            Value::Array(values) => values.iter().any(|value| names(value, node)),
+            Value::Object(fields) => fields.values().any(|value| names(value, node)),
+            _ => false,
+        }
+    }
+    serde_json::from_str(record).map_or(true, |value| names(&value, node))
 }
 
 impl fmt::Display for NetworkChange {

@@ -39,7 +39,7 @@ fn of_node(port: u16, view: &MeshView<'_>) -> Option<Finding> {
         _ if !view.is_up => Some(error(format!("{MESH} does not run")).explain(why, "hvdctl up")),
         None => {
             let message = format!("the agent in {MESH} has written no state for a while");
-            Some(error(message).explain(why, format!("docker logs {MESH} on the node, then hvdctl up")))
+            Some(error(message).explain(why, format!("see the logs of {MESH} on the node, then hvdctl up")))
         }
         Some(NetworkState { problem: Some(problem), .. }) => {
             let message = format!("it has no encrypted network: {}", problem.text);
@@ -58,24 +58,26 @@ pub fn hint(problem: &NetworkProblem, port: u16) -> String {
     match problem.kind.as_str() {
         "no_tun" => "the node needs /dev/net/tun or WireGuard in its kernel: as root there, modprobe tun".to_owned(),
         "port_in_use" => format!(
-            "another program has UDP port {port}, perhaps another WireGuard (ss -lnup on the node): set network_port in \
-             [cluster]"
+            "`ss -lnup` on the node shows which program has it, perhaps another WireGuard; instead of {port}, network_port \
+             in [cluster] may name another one"
         ),
         "address_in_use" => "another interface has its address: set network_range in [cluster]".to_owned(),
-        _ => format!("docker logs {MESH} on the node shows more"),
+        _ => format!("the logs of {MESH} on the node show more"),
     }
 }
 
 /// Returns what is wrong between nodes. `states`: what their agents report.
 pub fn between(port: u16, states: &BTreeMap<&str, &NetworkState>) -> Vec<Finding> {
     let mut found = Vec::new();
+    // one that reports nothing is off, or has a finding of its own
+    let peers = |name: &str| {
+        let known = states.get(name).into_iter().flat_map(|state| &state.peers);
+        known.filter(|(peer, _)| states.contains_key(peer.as_str()))
+    };
     // nodes that reach no other one are one finding each, and not one for each other node
-    let peers = |name: &str| states.get(name).into_iter().flat_map(|state| &state.peers);
     let alone = |name: &str| {
         let mut paths = peers(name).map(|(_, peer)| peer.path);
-        states[name].peers.len() > 1
-            && states[name].problem.is_none()
-            && paths.all(|path| path == PeerPath::Unreachable)
+        peers(name).count() > 1 && states[name].problem.is_none() && paths.all(|path| path == PeerPath::Unreachable)
     };
     for name in states.keys().filter(|name| alone(name)) {
         let arrives = peers(name).any(|(_, peer)| peer.received > 0);
@@ -85,7 +87,8 @@ pub fn between(port: u16, states: &BTreeMap<&str, &NetworkState>) -> Vec<Finding
     }
     let mut relayed: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let reports = states.iter().map(|(name, state)| (*name, &state.peers)).collect();
-    for (a, b, [of_a, of_b]) in pairs(&reports) {
+    let both = |(a, b, _): &(&str, &str, _)| states.contains_key(a) && states.contains_key(b);
+    for (a, b, [of_a, of_b]) in pairs(&reports).into_iter().filter(both) {
         let either = |path| [of_a, of_b].into_iter().flatten().any(|peer| peer.path == path);
         if either(PeerPath::Unreachable) && !alone(a) && !alone(b) {
             let message = format!("they do not reach each other on UDP port {port}{}", direction((a, of_a), (b, of_b)));
@@ -226,6 +229,15 @@ mod tests {
         let found = found(&all);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("error a: it reaches no other node on UDP port 51820: no packet arrives"));
+    }
+
+    #[test]
+    fn a_node_that_is_off_accuses_no_other_one() {
+        let all = [("a", report(&[("b", 'd'), ("off", 'u')])), ("b", report(&[("a", 'd'), ("off", 'u')]))];
+        assert!(found(&all).is_empty(), "{:?}", found(&all));
+        let two = [("a", report(&[("b", 'u'), ("off", 'u')])), ("b", report(&[("a", 'u'), ("off", 'u')]))];
+        let listed = found(&two);
+        assert!(listed.len() == 1 && listed[0].starts_with("error a,b: they do not reach each other"), "{listed:?}");
     }
 
     #[test]

@@ -380,7 +380,7 @@ fn a_node_that_is_gone_has_no_ports() {
     assert!(end.all.contains(refused), "{}", end.all);
 }
 
-/// What is lost of the second node.
+/// The part of the second node that is lost.
 #[derive(Debug, Clone, Copy)]
 enum Lost {
     Node,

@@ -45,7 +45,7 @@ pub enum UpOperation {
     },
     /// Change the encrypted network.
     Network {
-        /// What is done for it, in order.
+        /// The changes, in order.
         changes: Vec<String>,
     },
     /// Pull the image.

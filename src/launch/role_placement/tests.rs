@@ -137,7 +137,7 @@ static SETS: LazyLock<Vec<Vec<String>>> =
     LazyLock::new(|| (0..128usize).map(|set| names((0..7).filter(|node| set >> node & 1 == 1))).collect());
 
 /// A row of the table that the test of the Python programs reads too: slots and GPUs of each node; name, size, GPUs of a
-/// rank, and the role beside it of each role.
+/// rank, and the role whose nodes it shares, of each role.
 #[derive(serde::Deserialize)]
 struct Row {
     nodes: Vec<(u32, Option<u32>)>,

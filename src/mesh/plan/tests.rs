@@ -54,7 +54,9 @@ fn nodes_keep_their_addresses_and_new_ones_get_free_ones() {
     assert_eq!(addresses(&second), ["10.90.0.2", "10.90.0.3", "10.90.0.1"]);
     let found = changes(first.get("n1"), &second["n1"]);
     assert_eq!(found, [NetworkChange::Added(vec!["n3".into()]), NetworkChange::Removed(vec!["n0".into()])]);
-    assert!(!found.iter().any(NetworkChange::breaks_jobs));
+    let breaks = |records: &[&str]| found.iter().any(|change| change.breaks_jobs(records));
+    assert!(!breaks(&[]) && !breaks(&[r#"{"ranks":[{"node":"n1"}]}"#]));
+    assert!(breaks(&[r#"{"ranks":[{"node":"n0"}]}"#]) && breaks(&["{"]), "a job would lose its ranks on n0");
     assert_eq!(changes(second.get("n1"), &second["n1"]), []);
 }
 
@@ -83,13 +85,29 @@ fn what_breaks_jobs_is_known() {
     assert_eq!(changes(Some(old), &new), [NetworkChange::Replaced(vec!["n1".into()])]);
     let mut moved = old.clone();
     moved.nodes[1].endpoints = vec!["elsewhere:1".into()];
-    assert!(!changes(Some(old), &moved)[0].breaks_jobs());
+    assert!(!changes(Some(old), &moved)[0].breaks_jobs(&[]));
     let mut port = old.clone();
     port.port = 7;
     port.nodes[0].public_key = "another".into();
     let found = changes(Some(old), &port);
     assert_eq!(found, [NetworkChange::Port(7), NetworkChange::OwnKey]);
-    assert!(found.iter().all(NetworkChange::breaks_jobs));
+    assert!(found.iter().all(|change| change.breaks_jobs(&[])));
+}
+
+#[test]
+fn what_is_known_of_an_absent_node_comes_from_the_operators_own_nodes() {
+    let mut three = inventory(3, None);
+    let first = plan(&three, &[facts("", None), facts("", None), facts("", None)]).unwrap();
+    let mut forged = first["n0"].clone();
+    forged.nodes[2].public_key = "forged".into();
+    (three.nodes[0].owner, three.nodes[0].master, three.nodes[1].master) = (Some("mallory".into()), false, true);
+    let known = [facts("", Some(&forged)), facts("", first.get("n1"))];
+    let absent = elsewhere(&three.nodes, &view(&three, &known));
+    assert_eq!(absent.keys().collect::<Vec<_>>(), ["n2"]);
+    assert_eq!(absent["n2"].public_key, "key of n2");
+    // one that has left the inventory is no member any more
+    three.nodes.truncate(2);
+    assert!(elsewhere(&three.nodes, &view(&three, &known)).is_empty());
 }
 
 #[test]

@@ -13,7 +13,7 @@ const MOST_NODES: usize = 1024;
 /// The next step if roles do not fit on the nodes of an allocation.
 const HINT: &str = "ask for fewer ranks in hvdctl.toml or by -np ROLE=N, or correct `gres` of [slurm]";
 
-/// What the options of sbatch say about each node; a part of it may be unknown before Slurm allocates one.
+/// The size of each node by the options of sbatch; a part of it may be unknown before Slurm allocates one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NodeOptions {
     /// The number of its GPUs.

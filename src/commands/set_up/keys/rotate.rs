@@ -10,7 +10,7 @@ use crate::error::{Error, NodeError, Verdict};
 use crate::inventory::KeyType;
 use crate::keys::files::KeyKind;
 use crate::keys::push::RotationResult;
-use crate::mesh::install;
+use crate::mesh::connect;
 use crate::schedule::queue::key;
 use crate::text::nodeset;
 use schemars::JsonSchema;
@@ -84,7 +84,7 @@ async fn renew_slurm(master: &Member, members: &[Member], context: &Context) -> 
 /// Gives the encrypted network new keys, too. Returns the nodes that do not reach the others with them.
 async fn renew_network(members: &[Member], context: &Context) -> Result<Vec<NodeError>, Error> {
     let Context { target, session, events, .. } = context;
-    let renewed = install::rotate(target.cluster(), members, events).await?;
+    let renewed = connect::rotate(target.cluster(), members, events).await?;
     let have: Vec<&str> = renewed.ok.iter().map(String::as_str).collect();
     have.iter().for_each(|node| session.progress.record(node, "replaced its key of the encrypted network"));
     if !have.is_empty() {

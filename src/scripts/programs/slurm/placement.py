@@ -79,7 +79,7 @@ def most(room, gpus):
 
 
 def without(room, ranks, gpus):
-    """What so many ranks leave; None if they do not fit."""
+    """The room that is left after so many ranks; None if they do not fit."""
     slots = ranks * gpus if room["gpus"] is None else ranks * bool(gpus)
     left = dict(room, slots=room["slots"] - slots)
     if room["gpus"] is not None:
@@ -227,7 +227,7 @@ class Roles:
         return [min(has, max(one["slots"], 1)) for has, one in zip(room, rooms)]
 
     def left(self, room, counts):
-        """What these ranks leave of a node."""
+        """The room that these ranks leave of a node."""
         left = room
         for shape, ranks in zip(self.shapes, counts):
             left = without(left, ranks, shape["gpus"]) if ranks and left else left
@@ -275,7 +275,7 @@ def places(placed, number, addresses):
 
 
 def described(described_roles, roles, placed, share, gpus):
-    """What launcher.json of a node has about its ranks. `described_roles`: that of each role without its ranks;
+    """The roles in launcher.json of a node. `described_roles`: each role there without its ranks;
     `gpus`: the number of GPUs of the node, which the ranks take role by role; None without."""
     found, taken = [], 0
     for number, (one, role) in enumerate(zip(described_roles, roles)):
