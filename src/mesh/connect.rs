@@ -259,7 +259,8 @@ impl Connecting<'_> {
         Ok((name, key))
     }
 
-    /// Gives a node what it is to know, and waits until it reaches the others; where nothing changes and all is well, only looks.
+    /// Gives a node what it is to know, and waits until it reaches the others. Where nothing changes and all is well, only
+    /// looks.
     async fn give_node(
         &self,
         node: ObservedNode,

@@ -89,7 +89,8 @@ fn roles_of_nodes<'a>(placement: &'a Placement, roles: &[JobRole]) -> Result<BTr
 /// which ones that would be.
 ///
 /// # Errors
-/// A role that another node would have to launch in its own environment; an image that a node cannot get; the command is cancelled.
+/// A role that another node would have to launch in its own environment; an image that a node cannot get; the command is
+/// cancelled.
 pub async fn provide(
     allocated: &mut AllocatedNodes,
     roles: &[JobRole],

@@ -198,11 +198,15 @@ fn state(state: Option<JobState>) -> String {
     .to_string()
 }
 
-/// The number of ranks, in a job with roles of each role; of an elastic job how many there are just now, and how many with all nodes.
+/// The number of ranks, in a job with roles of each role as soon as they are placed; of an elastic job how many there are
+/// just now, and how many with all nodes.
 fn size(job: &Job) -> String {
     match &job.membership {
         _ if !job.has_record() => cell(None::<u32>),
         Some(membership) => format!("{} of {}", membership.ranks(), job.ranks),
+        _ if !job.roles.is_empty() && job.placement.sizes().all(|(_, ranks)| ranks == 0) => {
+            cell((job.ranks > 0).then_some(job.ranks))
+        }
         _ if !job.roles.is_empty() => {
             let sizes: Vec<String> = job.placement.sizes().map(|(name, ranks)| format!("{name}×{ranks}")).collect();
             sizes.join(" ")

@@ -199,8 +199,8 @@ fn made_images<'a>(file: &ProjectFile, roles: impl ExactSizeIterator<Item = &'a 
 }
 
 /// Gives the selected nodes the image of a project: builds it on the node that launches jobs if that lacks it, and
-/// pushes it to the nodes that lack it or have another one; with `only` set, to those of them that it names. Drained nodes are left
-/// out. If a node lacks the image, `check` is run first, and `accepts` checks all selected nodes.
+/// pushes it to the nodes that lack it or have another one; with `only` set, to those of them that it names. Drained
+/// nodes are left out. If a node lacks the image, `check` is run first, and `accepts` checks all selected nodes.
 ///
 /// # Errors
 /// The error of the check; the image that it builds on is missing, a step failed, or a node could not get the image.

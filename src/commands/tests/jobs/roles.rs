@@ -6,13 +6,18 @@ use crate::record::{Record, stored};
 
 /// Writes into the records of all jobs that rank 0 is a trainer and rank 1 a generator, which serves it.
 fn give_roles(nodes: &Nodes) {
+    give_roles_on(nodes, [vec![1, 0], vec![0, 1]]);
+}
+
+/// Writes into these records that the two nodes have so many ranks of each role.
+fn give_roles_on(nodes: &Nodes, ranks: [Vec<u32>; 2]) {
     let change = |text: &mut String| {
         let mut record: Record = stored::read(text).unwrap();
         record.roles = vec![
             RecordedRole::example("trainer", Ends::Job),
             RecordedRole::example("generator", Ends::With { role: 0 }),
         ];
-        for (share, roles) in record.placement.shares.iter_mut().zip([vec![1, 0], vec![0, 1]]) {
+        for (share, roles) in record.placement.shares.iter_mut().zip(ranks.clone()) {
             share.roles = roles;
         }
         *text = stored::write_checked("job.json", &record).unwrap();
@@ -48,6 +53,15 @@ async fn a_rank_that_failed_is_named_by_its_role() {
     let cause = &job["root_cause"];
     assert_eq!((&cause["rank"], &cause["role"]), (&1.into(), &"generator".into()), "{job}");
     assert_eq!((&cause["role_rank"], &job["roles"][1]["name"]), (&0.into(), &"generator".into()), "{job}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn roles_that_are_not_placed_yet_are_counted_together() {
+    let nodes = up_with(ends_with([0, 0])).await;
+    started(&nodes).await;
+    give_roles_on(&nodes, [Vec::new(), Vec::new()]);
+    let listed = hvdctl(&nodes, "jobs").await;
+    assert!(!listed.out.contains('×') && listed.out.contains(" 2 "), "{listed}");
 }
 
 #[tokio::test(start_paused = true)]
