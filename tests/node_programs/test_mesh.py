@@ -353,15 +353,31 @@ class Relays(unittest.TestCase):
     def test_a_new_candidate_is_tried_for_a_second_only(self):
         mesh = self.relayed()
         del mesh.log[:]
-        mesh.run(20)
-        self.assertEqual(mesh.tried(2), [], "what has failed is not tried again")
-        mesh.seen["node4", "node2"] = ["198.51.100.2:5000", 1344, 5, 20002]
         mesh.run(10)
+        self.assertEqual(mesh.tried(2), [], "what has failed is not tried again soon")
+        mesh.seen["node4", "node2"] = ["198.51.100.2:5000", 1344, 5, 20002]
+        mesh.run(5)
         moves = [one for one in mesh.log if one[1] in ("move", "try") and one[2] == "node2"]
         self.assertEqual({one[3] for one in moves[:-1]}, {"198.51.100.2:5000"})
         self.assertEqual((moves[-1][1], moves[-1][3]), ("move", "10.219.0.4:20002"))
         self.assertLess(moves[-1][0] - moves[0][0], 1.2)
         self.assertEqual(mesh.peer(2).state, "relayed")
+
+    def test_what_has_failed_is_tried_again_less_and_less_often(self):
+        mesh = self.relayed()
+        del mesh.log[:]
+        mesh.run(450)
+        tries = [one[0] for one in mesh.log if one[1:3] == ("punch", "node2")]
+        self.assertEqual(len(tries), 6, "three times, two endpoints each")
+        rounds = tries[::2]
+        pauses = [later - sooner for sooner, later in zip(rounds, rounds[1:])]
+        self.assertTrue(50 < pauses[0] < 70 and 290 < pauses[1] < 310, pauses)
+        self.assertEqual(mesh.peer(2).state, "relayed")
+        # a node that was busy when it was tried
+        mesh.reach(2, "192.0.2.2:51821", "10.219.0.4:20002")
+        mesh.table.peers["node2"].next_round = mesh.now
+        mesh.run(5)
+        self.assertEqual(mesh.peer(2).state, "direct")
 
     def test_a_new_candidate_that_works_is_kept(self):
         mesh = self.relayed()

@@ -2,6 +2,7 @@
 they mostly wait. HVDCTL_TEST_FULL adds those that take longer."""
 import concurrent.futures
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -284,6 +285,66 @@ class Cases(unittest.TestCase):
         code, said = first.run(sys.executable, "-c", ask.replace(first.address, first.outside()).replace(
             second.address, second.outside()))
         self.assertEqual(code, 1, said)
+
+    # --- strangers
+
+    def neighbour(self, networks, node):
+        """Connects a node to a machine of another network, which is also its way to all other places."""
+        stranger = networks.prefix + "-net"
+        subprocess.run(
+            ["ip", "-batch", "-"], check=True, universal_newlines=True,
+            input="link add lan0 netns {0} type veth peer name near netns {1}\n".format(node.namespace, stranger))
+        for namespace, lines in (
+            (stranger, "addr add 203.0.113.1/24 dev near\nlink set near up\nroute add {} via 203.0.113.2\n"),
+            (node.namespace, "addr add 203.0.113.2/24 dev lan0\nlink set lan0 up\nroute add default via 203.0.113.1\n"),
+        ):
+            subprocess.run(
+                ["ip", "-n", namespace, "-batch", "-"], check=True, universal_newlines=True,
+                input=lines.format(node.address))
+        return stranger
+
+    def test_a_neighbour_of_a_node_does_not_reach_its_address_in_the_network(self):
+        networks = self.networks("public,public")
+        first, second = networks.nodes
+        networks.wait_until(first, second, "direct")
+        stranger = self.neighbour(networks, first)
+        serve = ("import http.server; http.server.HTTPServer(('%s', 9001), http.server.BaseHTTPRequestHandler)"
+                 ".serve_forever()")
+        for address in (first.address, "203.0.113.2"):
+            server = subprocess.Popen(first.arguments(sys.executable, "-c", serve % address))
+            self.addCleanup(server.wait)
+            self.addCleanup(server.kill)
+
+        def connects(before, address):
+            connect = "import socket; socket.create_connection(('%s', 9001), 1)" % address
+            return not subprocess.call(before + [sys.executable, "-c", connect], stderr=subprocess.DEVNULL)
+        outside = ["ip", "netns", "exec", stranger]
+        wait_for(lambda: connects(outside, "203.0.113.2"), "the neighbour reaches the node")
+        wait_for(lambda: connects(second.arguments(), first.address), "the other node does")
+        self.assertTrue(connects(first.arguments(), first.address), "so does the node itself")
+        self.assertFalse(connects(outside, first.address))
+        # as a firewall that starts again
+        first.run("nft", "flush", "ruleset")
+        wait_for(lambda: not first.run("nft", "list", "table", "ip", "hvdctl_hmesh")[0], "the rule is made again")
+        self.assertFalse(connects(outside, first.address))
+        self.assertIsNone(first.state()["exposed"])
+
+    def test_packets_do_not_leave_unencrypted_while_there_is_no_interface(self):
+        networks = self.networks("public,public")
+        first, second = networks.nodes
+        networks.wait_until(first, second, "direct")
+        self.neighbour(networks, first)
+        capture = Capture(first.namespace, "lan0")
+        send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'%s', ('%s', 9))"
+        os.kill(first.state()["pid"], signal.SIGSTOP)
+        self.addCleanup(os.kill, first.state()["pid"], signal.SIGCONT)
+        first.run("ip", "link", "del", "hmesh")
+        code, said = first.run(sys.executable, "-c", send % (MARKER, second.address))
+        self.assertEqual(code, 1, said)
+        self.assertIn("No route to host", said)
+        self.assertEqual(first.run(sys.executable, "-c", send % ("others", "203.0.113.1")), (0, ""))
+        packets, _, markers = capture.end()
+        self.assertEqual((packets > 0, markers), (True, 0))
 
     @full
     def test_eight_nodes_behind_four_routers(self):

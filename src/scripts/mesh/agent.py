@@ -14,6 +14,7 @@ import threading
 import time
 
 import endpoints
+import guard
 import messages
 import mtu
 import network
@@ -110,12 +111,13 @@ class Agent:
         self.directory = network.Directory(path)
         self.device = wireguard.Device()
         self.table = Peers()
+        self.guard = guard.Guard()
         self.resolver = Resolver()
         self.control = self.relay = None
         self.network, self.digest, self.stamp = None, None, None
         self.public_key, self.problem = None, None
         self.mtu = mtu.HIGHEST
-        self.next_read = self.next_look = self.next_write = self.next_setup = self.next_act = 0
+        self.next_read = self.next_look = self.next_write = self.next_setup = self.next_act = self.next_guard = 0
         self.place = None
         self.want_look = self.readdress = False
         self.measurements, self.measured = {}, {}
@@ -151,6 +153,7 @@ class Agent:
             self.mtu = self.network.get("mtu") or mtu.HIGHEST
             self.device.configure(
                 self.directory.private_key, self.network["port"], self.network["address"], prefix, self.mtu)
+            self.guard.close(self.network["range"])
             self.apply(now)
             self.open()
         except wireguard.Problem as problem:
@@ -346,7 +349,8 @@ class Agent:
         }
         state = {
             "time": clock, "pid": os.getpid(), "network": self.digest, "kind": self.device.kind, "mtu": self.mtu,
-            "public_key": self.public_key, "problem": self.problem, "peers": peers,
+            "public_key": self.public_key, "problem": self.problem,
+            "exposed": self.guard.fault, "peers": peers,
         }
         try:
             self.directory.write_state(state)
@@ -362,6 +366,9 @@ class Agent:
             if self.problem and now >= self.next_setup:
                 self.set_up(now)
             if self.network is not None and self.problem is None:
+                if now >= self.next_guard:
+                    self.next_guard = now + guard.LOOK
+                    self.guard.look()
                 if self.readdress:
                     self.own_addresses(now)
                 if self.want_look or now >= self.next_look:

@@ -18,6 +18,8 @@ NEWS = 10.0
 # a relayed peer's attempts at a direct way: when each begins after the peer was asked to try as well, and how long
 # another one waits
 PUNCH, TRIAL, BETWEEN = 0.1, 1.0, 3.0
+# all of them have failed: they are tried again after so long, because a node may have been busy, or a router replaced
+AGAIN = 20.0, 60.0, 300.0, 3600.0
 
 
 class Peer:
@@ -40,6 +42,7 @@ class Peer:
         self.attempted = self.shaken = self.relayed_at = None
         self.queue, self.tried = [], {}
         self.trial, self.next_trial, self.punched = None, now, None
+        self.rounds, self.next_round = 0, now
         limit, fixed = limit
         self.path = mtu.PathMtu(limit, now, fixed)
         self.route, self.refresh = None, False
@@ -181,6 +184,8 @@ class Peers:
         if state == "direct":
             peer.worked = peer.endpoint
             peer.trial = None
+        elif before != "relayed":
+            peer.rounds, peer.next_round = 0, now + AGAIN[0]
         peer.path.begin(now)
         if before == "unreachable":
             # the answer before had to wait for the handshake
@@ -355,6 +360,9 @@ class Peers:
         """A relayed peer's attempt at a direct way. Its session goes on, so that a failure costs a second at most."""
         trial = peer.trial
         if trial is None:
+            if now >= peer.next_round:
+                peer.rounds = min(peer.rounds + 1, len(AGAIN) - 1)
+                peer.tried, peer.next_round = {}, now + AGAIN[peer.rounds]
             fresh = [one for one in self.candidates(peer) if one not in peer.tried]
             if not fresh or now < peer.next_trial:
                 return []
@@ -372,6 +380,8 @@ class Peers:
             return []
         peer.trial = None
         peer.next_trial = now + BETWEEN
+        # not that which was tried, until the interface is looked at again
+        peer.endpoint = trial["back"]
         return [("move", peer, trial["back"])]
 
     # --- the MTU

@@ -1,0 +1,55 @@
+"""Keeps the addresses of the network apart from all others. A node accepts packets for any of its addresses on any of
+its interfaces, so that neighbours would reach what listens in the network only; and packets for the network would take
+the default route, unencrypted, while its interface is missing."""
+import network
+import wireguard
+
+TABLE = "hvdctl_" + wireguard.NAME
+# how often it is looked whether the rule is still there: a firewall that starts again may remove it, in seconds
+LOOK = 10.0
+RULES = """table ip {table}
+delete table ip {table}
+table ip {table} {{
+  chain arriving {{
+    type filter hook prerouting priority -300
+    iifname "{name}" accept
+    iifname "lo" accept
+    ip daddr {range} drop
+  }}
+}}
+"""
+
+
+class Guard:
+    """`fault` says why neighbours are not kept out, if they are not."""
+
+    def __init__(self):
+        self.range = self.fault = None
+
+    def close(self, wanted):
+        """Guards a range of addresses, in place of another one."""
+        if self.range not in (None, wanted):
+            open_route(self.range)
+        self.range = wanted
+        try:
+            # after all other routes
+            network.run(["ip", "route", "replace", "unreachable", wanted, "metric", "4294967295"])
+            network.run(["nft", "-f", "-"], RULES.format(table=TABLE, name=wireguard.NAME, range=wanted))
+            self.fault = None
+        except OSError as error:
+            self.fault = error.strerror or str(error)
+
+    def look(self):
+        """Guards the range again if the rule is gone."""
+        try:
+            network.run(["nft", "list", "table", "ip", TABLE])
+        except OSError:
+            self.close(self.range)
+
+
+def open_route(guarded):
+    try:
+        network.run(["ip", "route", "del", "unreachable", guarded])
+    except OSError:
+        # it is gone already
+        pass
