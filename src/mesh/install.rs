@@ -32,9 +32,10 @@ const REMOVE: &str = concat!(
 const STATE: &str = include_str!("../scripts/mesh/state.sh");
 
 /// The programs in the directory, by their names there.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("agent.py", include_str!("../scripts/mesh/agent.py")),
     ("endpoints.py", include_str!("../scripts/mesh/endpoints.py")),
+    ("guard.py", include_str!("../scripts/mesh/guard.py")),
     ("main.sh", include_str!("../scripts/mesh/main.sh")),
     ("messages.py", include_str!("../scripts/mesh/messages.py")),
     ("mtu.py", include_str!("../scripts/mesh/mtu.py")),
@@ -53,6 +54,9 @@ const CAPABILITIES: [&str; 3] = ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"];
 
 /// The size of its `/dev/shm`: the least that engines give.
 const SHM: u64 = 64 << 20;
+
+/// The table of nftables that keeps machines on other networks from a node's address (`guard.py`).
+const TABLE: &str = "hvdctl_hmesh";
 
 /// The time between two looks at the state.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -216,7 +220,14 @@ fn parse(printed: &str) -> (f64, Option<NetworkState>) {
 pub async fn remove(cluster: &Cluster, member: &Member, containers: &[ContainerSummary]) -> Result<bool, NodeError> {
     let found = with_role(cluster, containers, Role::Mesh);
     if let Some(found) = found {
-        member.runtime().await?.remove(&found.id).await?;
+        let runtime = member.runtime().await?;
+        if found.state == ContainerState::Running {
+            // the node itself may not have nft; without the rule this fails
+            let (operation, limit) = ("remove the rule that guards the encrypted network", member.transport.limit());
+            let delete = ["nft", "delete", "table", "ip", TABLE];
+            runtime.run_in(MESH, &delete, b"", operation, limit).await?;
+        }
+        runtime.remove(&found.id).await?;
     }
     let script = Script::new(REMOVE).with("directory", &cluster.network_dir());
     let printed = member.transport.script(&script, "remove the files of the encrypted network").await?;

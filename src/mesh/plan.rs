@@ -38,9 +38,12 @@ fn candidates() -> impl Iterator<Item = AddressRange> {
     tens.chain(others).chain((100..=127).map(|second| format!("100.{second}.0.0/16"))).flat_map(|text| text.parse())
 }
 
-/// Returns the route of a node that leads to addresses of a range.
+/// Returns the route of a node that leads to addresses of a range, but for the one that keeps packets of its own network from
+/// other ways.
 fn collision<'a>(range: AddressRange, node: &'a MeshNode<'_>) -> Option<&'a (AddressRange, String)> {
-    node.facts.mesh.routes.iter().find(|(route, _)| route.overlaps(range))
+    let own = node.facts.mesh.file.as_ref().map(|file| file.range);
+    let is_own = |(route, device): &(AddressRange, String)| device == "unreachable" && Some(*route) == own;
+    node.facts.mesh.routes.iter().find(|route| route.0.overlaps(range) && !is_own(route))
 }
 
 /// Chooses the range and the addresses. Nodes keep theirs; `elsewhere`: what nodes that were not observed are known to

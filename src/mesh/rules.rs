@@ -49,6 +49,12 @@ fn of_node(port: u16, view: &MeshView<'_>) -> Option<Finding> {
             let message = "its agent does not know the network as it is now";
             Some(Finding::new(Severity::Warning, Check::EncryptedNetwork, view.name, message).explain("", "hvdctl up"))
         }
+        Some(NetworkState { exposed: Some(fault), .. }) => {
+            let message = format!("machines on its other networks reach its address in the encrypted network: {fault}");
+            let finding = Finding::new(Severity::Warning, Check::EncryptedNetwork, view.name, message);
+            let hint = "a kernel with nf_tables keeps them away: as root there, modprobe nf_tables";
+            Some(finding.explain("ranks and workers listen there and trust who connects", hint))
+        }
         Some(_) => None,
     }
 }
@@ -270,6 +276,10 @@ mod tests {
         );
         assert!(found(&[("a", with_problem("address_in_use"))])[0].contains("network_range"));
         assert!(found(&[("a", NodeMesh::default())])[0].contains("has written no state"));
+        let exposed = r#"{"time":100,"exposed":"nft: Operation not supported"}"#;
+        let exposed = NodeMesh { state: Some(serde_json::from_str(exposed).unwrap()), ..NodeMesh::default() };
+        let listed = found(&[("a", exposed)]);
+        assert!(listed[0].starts_with("warning a: machines on its other networks") && listed.len() == 1, "{listed:?}");
         let (name, mesh) = ("a", &NodeMesh::default());
         let down = examine(1, &[MeshView { name, mesh, now: 1.0, is_up: false }]);
         assert!(down[0].message.contains("hmesh does not run"));

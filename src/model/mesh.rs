@@ -213,6 +213,9 @@ pub struct NetworkState {
     /// Its fault, if it has one.
     #[serde(default)]
     pub problem: Option<NetworkProblem>,
+    /// Why packets of other networks reach its addresses, if they do.
+    #[serde(default)]
+    pub exposed: Option<String>,
     /// The other nodes by name.
     #[serde(default)]
     pub peers: BTreeMap<String, PeerState>,

@@ -75,10 +75,10 @@ class Mesh:
                 self.table.received(action[1], reply, self.now + 0.001)
                 self.look()
 
-    def run(self, seconds):
+    def run(self, seconds, step=0.05):
         until = self.now + seconds
         while self.now < until:
-            self.step()
+            self.step(step)
 
     def tried(self, index):
         return [one[3] for one in self.log if one[1] in ("try", "move") and one[2] == "node%d" % index]
@@ -366,7 +366,7 @@ class Relays(unittest.TestCase):
     def test_what_has_failed_is_tried_again_less_and_less_often(self):
         mesh = self.relayed()
         del mesh.log[:]
-        mesh.run(450)
+        mesh.run(450, 0.2)
         tries = [one[0] for one in mesh.log if one[1:3] == ("punch", "node2")]
         self.assertEqual(len(tries), 6, "three times, two endpoints each")
         rounds = tries[::2]

@@ -8,7 +8,8 @@ use proptest::prelude::*;
 fn facts(routes: &str, file: Option<&NetworkFile>) -> Facts {
     let mut text =
         "ssh 10.0.0.1\naddr lo 127.0.0.1/8\naddr eth0 192.168.1.5/24\naddr docker0 172.17.0.1/16\n".to_owned();
-    text.extend(routes.lines().map(|route| format!("route {route} dev eth0\n")));
+    let device = |route: &str| if route.starts_with("unreachable") { "" } else { " dev eth0" };
+    text.extend(routes.lines().map(|route| format!("route {route}{}\n", device(route))));
     text.extend(file.map(|file| format!("network-file {}\n", serde_json::to_string(file).unwrap())));
     Facts::parse(&text)
 }
@@ -70,6 +71,11 @@ fn a_range_that_a_node_uses_is_not_taken() {
     let Error::Nodes { failed, .. } = &error else { panic!("{error}") };
     assert_eq!(failed.len(), 1);
     assert!(failed[0].message.contains("its route to 10.91.4.0/24 (dev eth0)"), "{}", failed[0].message);
+    // the route that keeps the network's own packets in it, on a node that has the network and on one that has not
+    let own = plan(&two, &[facts("", None), facts("", None)]).unwrap();
+    let kept = "unreachable 10.90.0.0/16 metric 4294967295";
+    let range = |file| plan(&two, &[facts(kept, file), facts("", None)]).unwrap()["n0"].range.to_string();
+    assert_eq!((range(own.get("n0")), range(None)), ("10.90.0.0/16".to_owned(), "10.91.0.0/16".to_owned()));
     let everywhere = [facts("10.0.0.0/8\n172.16.0.0/12\n100.64.0.0/10", None), facts("", None)];
     assert!(plan(&two, &everywhere).is_err());
     let small = inventory(9, Some("10.1.0.0/29"));

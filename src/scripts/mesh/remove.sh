@@ -4,11 +4,14 @@ set -eu
 [ -d "$directory" ] || exit 0
 refuse_exposed "$directory"
 # one of the kernel stays when its container is killed, and with it the keys and the ways to all nodes
+PATH=$PATH:/usr/sbin:/sbin
 if [ -e /sys/class/net/hmesh ]; then
-  PATH=$PATH:/usr/sbin:/sbin
   # that of wireguard-go may go by itself just now
   ip link del hmesh || [ ! -e /sys/class/net/hmesh ]
 fi
+# what keeps packets of other networks out, and those of this one in
+range=$(sed -n 's/.*"range":"\([0-9./]*\)".*/\1/p' "$directory/network.json" 2>/dev/null) || :
+[ -z "$range" ] || ip route del unreachable "$range" 2>/dev/null || :
 rm -rf -- "$directory"
 rmdir -- "${directory%/*}" 2>/dev/null || :
 echo removed
