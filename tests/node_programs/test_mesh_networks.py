@@ -242,6 +242,11 @@ class Cases(unittest.TestCase):
         wait_for(lambda: not first.run("wg", "show", "hmesh")[0], "a new interface")
         networks.wait_until(first, second, "direct")
         self.sends(first, second)
+        # as a manager of networks that does not know the interface
+        first.run("ip", "addr", "flush", "dev", "hmesh")
+        wait_for(lambda: first.address in first.run("ip", "addr", "show", "hmesh")[1], "its address again")
+        networks.wait_until(first, second, "direct")
+        self.sends(first, second)
 
     # --- problems
 
@@ -324,9 +329,11 @@ class Cases(unittest.TestCase):
         self.assertTrue(connects(first.arguments(), first.address), "so does the node itself")
         self.assertFalse(connects(outside, first.address))
         # as a firewall that starts again
+        first.run("ip", "route", "del", "unreachable", "10.219.0.0/16")
         first.run("nft", "flush", "ruleset")
         wait_for(lambda: not first.run("nft", "list", "table", "ip", "hvdctl_hmesh")[0], "the rule is made again")
         self.assertFalse(connects(outside, first.address))
+        self.assertIn("unreachable 10.219.0.0/16", first.run("ip", "route")[1])
         self.assertIsNone(first.state()["exposed"])
 
     def test_packets_do_not_leave_unencrypted_while_there_is_no_interface(self):

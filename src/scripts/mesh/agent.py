@@ -288,6 +288,9 @@ class Agent:
 
     def own_addresses(self, now):
         self.readdress = False
+        if not wireguard.has_address(self.network["address"]):
+            # a manager of networks has taken it from the interface
+            self.set_up(now)
         own = [text for _, text in wireguard.addresses()]
         if own != self.table.own:
             self.table.moved(own, now)

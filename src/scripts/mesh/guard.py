@@ -5,7 +5,8 @@ import network
 import wireguard
 
 TABLE = "hvdctl_" + wireguard.NAME
-# how often it is looked whether the rule is still there: a firewall that starts again may remove it, in seconds
+# how often it is looked whether both are still there, in seconds: firewalls and managers of networks remove what they do
+# not know
 LOOK = 10.0
 RULES = """table ip {table}
 delete table ip {table}
@@ -40,10 +41,13 @@ class Guard:
             self.fault = error.strerror or str(error)
 
     def look(self):
-        """Guards the range again if the rule is gone."""
+        """Guards the range again if the rule or the route is gone."""
         try:
             network.run(["nft", "list", "table", "ip", TABLE])
+            is_closed = self.range in network.run(["ip", "route", "show", "type", "unreachable"]).split()
         except OSError:
+            is_closed = False
+        if not is_closed:
             self.close(self.range)
 
 

@@ -170,6 +170,12 @@ def remove():
         pass
 
 
+def has_address(address):
+    """True if the interface has it, or is missing."""
+    found = [text.split("/")[0] for name, text in addresses(all_of_them=True) if name == NAME]
+    return address in found or not os.path.exists("/sys/class/net/" + NAME)
+
+
 def addresses(all_of_them=False):
     """Interfaces and addresses with their prefixes: those that other machines may reach, or all."""
     found = []
