@@ -112,6 +112,16 @@ class Cases(unittest.TestCase):
         relaying, outside = relaying.end(), outside.end()
         self.assertGreater(relaying[0], 1000, "packets pass it")
         self.assertEqual(relaying[1:] + outside[1:], (0, 0, 0, 0), "fragments, markers")
+        # the relay passes on what comes from WireGuard's port alone, which no other program of a node gets
+        arriving = Capture(second.namespace, "hmesh")
+        place = first.peer(second)["endpoint"].split(":")
+        send = ("import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('%s', %d));"
+                "[s.sendto(b'%s', ('%s', %s)) for _ in range(9)]")
+        self.assertEqual(first.run(sys.executable, "-c", send % (first.address, 0, MARKER, *place)), (0, ""))
+        code, said = first.run(sys.executable, "-c", send % (first.address, PORT, MARKER, *place))
+        self.assertIn("Address already in use", said)
+        time.sleep(1)
+        self.assertEqual(arriving.end()[2], 0)
 
     def test_two_nodes_behind_one_router_use_their_local_addresses(self):
         networks = self.networks("restricted,same")
@@ -308,15 +318,15 @@ class Cases(unittest.TestCase):
                 input=lines.format(node.address))
         return stranger
 
-    def test_a_neighbour_of_a_node_does_not_reach_its_address_in_the_network(self):
+    def test_a_neighbour_of_a_node_does_not_reach_the_network(self):
         networks = self.networks("public,public")
         first, second = networks.nodes
         networks.wait_until(first, second, "direct")
         stranger = self.neighbour(networks, first)
         serve = ("import http.server; http.server.HTTPServer(('%s', 9001), http.server.BaseHTTPRequestHandler)"
                  ".serve_forever()")
-        for address in (first.address, "203.0.113.2"):
-            server = subprocess.Popen(first.arguments(sys.executable, "-c", serve % address))
+        for node, address in ((first, first.address), (first, "203.0.113.2"), (second, second.address)):
+            server = subprocess.Popen(node.arguments(sys.executable, "-c", serve % address))
             self.addCleanup(server.wait)
             self.addCleanup(server.kill)
 
@@ -328,6 +338,12 @@ class Cases(unittest.TestCase):
         wait_for(lambda: connects(second.arguments(), first.address), "the other node does")
         self.assertTrue(connects(first.arguments(), first.address), "so does the node itself")
         self.assertFalse(connects(outside, first.address))
+        # a node that passes packets on, as all nodes with containers do
+        subprocess.check_call(["ip", "-n", stranger, "route", "add", second.address, "via", "203.0.113.2"])
+        first.run("sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+        first.run("iptables", "-t", "nat", "-A", "POSTROUTING", "-o", "hmesh", "-j", "MASQUERADE")
+        self.assertTrue(connects(first.arguments(), second.address))
+        self.assertFalse(connects(outside, second.address))
         # as a firewall that starts again
         first.run("ip", "route", "del", "unreachable", "10.219.0.0/16")
         first.run("nft", "flush", "ruleset")

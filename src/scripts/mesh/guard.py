@@ -5,8 +5,8 @@ import network
 import wireguard
 
 TABLE = "hvdctl_" + wireguard.NAME
-# how often it is looked whether both are still there, in seconds: firewalls and managers of networks remove what they do
-# not know
+# how often it is looked whether both are still there, in seconds: firewalls and managers of networks remove what they
+# do not know
 LOOK = 10.0
 RULES = """table ip {table}
 delete table ip {table}
