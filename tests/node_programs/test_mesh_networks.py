@@ -130,6 +130,30 @@ class Cases(unittest.TestCase):
         self.assertEqual(first.peer(second)["endpoint"], "%s:%d" % (second.outside(), PORT))
         self.sends(first, second)
 
+    def test_two_nodes_reach_each_other_by_ipv6_alone(self):
+        networks = self.networks("public,public", start=False)
+        internet = networks.prefix + "-net"
+        subprocess.check_call(
+            ["ip", "netns", "exec", internet, "sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding"])
+        for index, node in enumerate(networks.nodes):
+            own, router = "2001:db8:%d::2" % index, "2001:db8:%d::1" % index
+            for namespace, line in (
+                (internet, "addr add %s/64 dev up%d nodad" % (router, index)),
+                (node.namespace, "addr add %s/64 dev wan0 nodad" % own),
+                (node.namespace, "-6 route add default via " + router),
+                (node.namespace, "route del 198.51.100.0/24"),
+            ):
+                subprocess.check_call(["ip", "-n", namespace] + line.split())
+            node.endpoints = ["[%s]:%d" % (own, PORT)]
+        networks.write()
+        for node in networks.nodes:
+            node.start()
+        first, second = networks.nodes
+        networks.wait_until(first, second, "direct")
+        self.assertEqual(first.peer(second)["endpoint"], second.endpoints[0])
+        self.assertEqual(first.peer(second)["mtu"], 1420)
+        self.sends(first, second)
+
     def test_a_node_without_udp_is_unreachable(self):
         networks = self.networks("blocked,public,public")
         blocked, first, second = networks.nodes
