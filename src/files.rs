@@ -120,9 +120,14 @@ fn too_large(most: u64) -> io::Error {
 /// A file for a node: mode, name of less than 100 bytes, and text.
 pub type PackedFile<'a> = (u32, &'a str, &'a str);
 
-/// Packs files into a tar archive in base64. They may be secrets: the archive is allocated
-/// at its full size, because one that grows leaves its old bytes in memory.
+/// Packs files into a tar archive in base64.
 pub fn archive(files: &[PackedFile<'_>]) -> Zeroizing<String> {
+    Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(&*pack(files)))
+}
+
+/// Packs files into a tar archive. They may be secrets: it is allocated at its full size, because one that grows leaves its
+/// old bytes in memory.
+pub fn pack(files: &[PackedFile<'_>]) -> Zeroizing<Vec<u8>> {
     const BLOCK: usize = 512;
     let size: usize = files.iter().map(|(_, _, text)| BLOCK + text.len().next_multiple_of(BLOCK)).sum();
     let mut whole = Zeroizing::new(Vec::with_capacity(size + 2 * BLOCK));
@@ -142,7 +147,7 @@ pub fn archive(files: &[PackedFile<'_>]) -> Zeroizing<String> {
         archive.resize(archive.len().next_multiple_of(BLOCK), 0);
     }
     archive.resize(archive.len() + 2 * BLOCK, 0);
-    Zeroizing::new(base64::engine::general_purpose::STANDARD.encode(&*whole))
+    whole
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::image::give;
 use super::origin::SourceChoice;
-use super::recipe::Recipe;
+use super::recipe::{OwnDockerfile, Recipe};
 use crate::cluster::each_node::{NodeResults, each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
@@ -132,8 +132,11 @@ impl ProjectBuild<'_> {
     async fn build_on(&self, observed: &ObservedNode, image: &str, env: BTreeMap<String, Secret>) -> Result<(), Error> {
         let (Recipe { setup, dockerfile, base }, Site { events, session, .. }) = (self.recipe, self.site);
         let files = || dockerfile.as_ref().expect("only a Dockerfile has a context").context.archive();
-        let dockerfile =
-            dockerfile.as_ref().map(|dockerfile| ProjectDockerfile { name: &dockerfile.name, context: &files });
+        let dockerfile = dockerfile.as_ref().map(|OwnDockerfile { name, is_whole, .. }| ProjectDockerfile {
+            name,
+            context: &files,
+            is_whole: *is_whole,
+        });
         let (cluster, limit, shows_output) = (self.site.cluster(), self.limit, self.shows_output);
         let base = base.as_deref().unwrap_or(&cluster.image);
         let build = Build { cluster, base, dockerfile, setup, image, env, limit, shows_output };

@@ -4,6 +4,7 @@ use super::pull::login;
 use crate::cluster::observation::ObservedNode;
 use crate::cluster::site::Site;
 use crate::error::{Error, NodeError};
+use crate::files::{PackedFile, pack};
 use crate::image::dockerfile::Dockerfile;
 use crate::image::setup::Setup;
 use crate::inventory::Cluster;
@@ -11,9 +12,13 @@ use crate::runtime::Runtime;
 use crate::sync::files::ProjectFiles;
 use crate::sync::project::ImageParts;
 use crate::sync::setup_files;
+use crate::text::digest::hex;
 use crate::worker::image;
 use anyhow::Context as _;
+use sha2::{Digest, Sha256};
+use std::io;
 use std::path::Path;
+use tokio::sync::mpsc::{Receiver, channel};
 
 /// The recipe of a project's image. The default only adds the parts that every image gets.
 #[derive(Default)]
@@ -26,20 +31,64 @@ pub struct Recipe {
     pub(super) base: Option<String>,
 }
 
-/// A project's own Dockerfile.
+/// A Dockerfile of a project, or of hvdctl.
 pub(super) struct OwnDockerfile {
-    /// Its path in the project.
+    /// Its path in the context.
     pub(super) name: String,
     /// The images that it builds on.
     bases: Vec<String>,
     /// The files that it may read.
-    pub(super) context: ProjectFiles,
+    pub(super) context: BuildContext,
+    /// If set, its image stays as it is: no worker will run it.
+    pub(super) is_whole: bool,
+}
+
+/// The files that a Dockerfile may read.
+pub(super) enum BuildContext {
+    /// Those of a project.
+    Project(ProjectFiles),
+    /// Those of hvdctl, as a tar archive.
+    Own(Vec<u8>),
+}
+
+impl BuildContext {
+    /// Returns a hash of the files.
+    fn hash(&self) -> String {
+        match self {
+            BuildContext::Project(files) => files.hash.clone(),
+            BuildContext::Own(archive) => hex(&Sha256::digest(archive)),
+        }
+    }
+
+    /// Sends them as a tar archive.
+    pub(super) fn archive(&self) -> Receiver<io::Result<Vec<u8>>> {
+        match self {
+            BuildContext::Project(files) => files.archive(),
+            BuildContext::Own(archive) => {
+                let (sender, receiver) = channel(1);
+                sender.try_send(Ok(archive.clone())).expect("the channel is empty");
+                receiver
+            }
+        }
+    }
 }
 
 impl Recipe {
     /// Returns that which adds to the cluster's image what a step installs.
     pub fn of_step(step: &str) -> Recipe {
         Recipe { setup: Setup::of_step(step), ..Recipe::default() }
+    }
+
+    /// Returns that of an image of hvdctl's own, which a Dockerfile makes of the cluster's image. `files`: the Dockerfile, by
+    /// this name, and what it reads.
+    pub fn of_dockerfile(name: &str, cluster_image: &str, files: &[PackedFile<'_>]) -> Recipe {
+        let dockerfile = OwnDockerfile {
+            name: name.to_owned(),
+            bases: vec![cluster_image.to_owned()],
+            context: BuildContext::Own(pack(files).to_vec()),
+            is_whole: true,
+        };
+        Recipe { dockerfile: Some(dockerfile), ..Recipe::default() }
     }
 
     /// Reads that of a project.
@@ -74,7 +123,7 @@ impl Recipe {
     ) -> Result<Option<String>, NodeError> {
         let content =
             async |image: &str| Ok::<_, NodeError>(engine.image(image).await?.and_then(|image| image.content));
-        let Some(OwnDockerfile { name, bases, context }) = &self.dockerfile else {
+        let Some(OwnDockerfile { name, bases, context, .. }) = &self.dockerfile else {
             if let Some(base) = &self.base {
                 return content(base).await;
             }
@@ -84,7 +133,7 @@ impl Recipe {
             };
             return content(&cluster.image).await?.ok_or_else(missing).map(Some);
         };
-        let mut parts = vec![name.clone(), context.hash.clone()];
+        let mut parts = vec![name.clone(), context.hash()];
         for base in bases {
             match content(base).await? {
                 Some(content) => parts.extend([base.clone(), content]),
@@ -117,8 +166,8 @@ impl OwnDockerfile {
         let read = tokio::task::spawn_blocking(move || {
             let files = ProjectFiles::read(&path)?;
             let Dockerfile { bases, sources } = Dockerfile::parse(&files.dockerfile(&name)?);
-            let context = files.build_context(&name, sources.as_deref())?;
-            Ok(OwnDockerfile { name, bases, context })
+            let context = BuildContext::Project(files.build_context(&name, sources.as_deref())?);
+            Ok(OwnDockerfile { name, bases, context, is_whole: false })
         });
         read.await.context("cannot read the project")?
     }

@@ -20,6 +20,10 @@ use tokio::time::timeout;
 /// The next step where one did not end in time.
 const MORE_TIME: &str = "hvdctl image build --timeout allows more time";
 
+/// The next step where an image of hvdctl's own cannot be made.
+const OF_NODE: &str = "this node installs packages of the cluster's image in it: give it a way to the distribution's mirror \
+                       (a proxy: env_file), or name a cluster's image that has the programs";
+
 /// The number of characters of an instruction that are shown.
 const INSTRUCTION: usize = 80;
 
@@ -35,6 +39,8 @@ pub struct ProjectDockerfile<'a> {
     pub name: &'a str,
     /// The files that it may read, as a tar archive.
     pub context: &'a (dyn Fn() -> Receiver<io::Result<Vec<u8>>> + Sync),
+    /// If set, its image stays as it is, without any step.
+    pub is_whole: bool,
 }
 
 /// The build of an image.
@@ -69,6 +75,10 @@ impl Build<'_> {
             Some(dockerfile) => self.run_dockerfile(dockerfile, observed, events).await?,
             None => self.base.to_owned(),
         };
+        if self.dockerfile.as_ref().is_some_and(|dockerfile| dockerfile.is_whole) {
+            let (repository, tag) = self.image.rsplit_once(':').unwrap_or((self.image, "latest"));
+            return engine.tag(&base, repository, tag).await;
+        }
         let start = engine.image_start(&base).await?;
         let node = &observed.member.node;
         let gpus = network::gpu_request(node, &observed.facts);
@@ -143,6 +153,7 @@ impl Build<'_> {
                     "the engine's own builder runs the Dockerfile, and does not support --mount and here-documents: \
                      write it without them"
                 }
+                _ if dockerfile.is_whole => OF_NODE,
                 _ => "correct the Dockerfile; hvdctl image build PROJECT runs only the build",
             };
             error.hints.into_iter().fold(failed, NodeError::hint).hint(hint)

@@ -1,7 +1,7 @@
 //! Makes the encrypted network what the inventory says: plans, gets the image, starts `hmesh`, carries the public keys, and
 //! waits until all nodes reach each other.
 
-use super::install::{self, IMAGE};
+use super::install;
 use super::plan::{self, Addresses, MeshNode, NetworkChange, OPERATION};
 use super::rules;
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
@@ -225,7 +225,7 @@ impl Connecting<'_> {
             return Ok((None, failed));
         }
         let nodes = plans.into_iter().map(|plan| plan.observed).collect();
-        let recipe = Recipe::of_step(IMAGE);
+        let recipe = install::image(&outside.inventory.cluster);
         let build = ProjectBuild {
             name: "network",
             recipe: &recipe,

@@ -3,6 +3,7 @@
 use super::plan::OPERATION;
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
+use crate::delivery::recipe::Recipe;
 use crate::error::{ErrorKind, NodeError};
 use crate::event::{Events, Step};
 use crate::files::{PackedFile, archive};
@@ -10,14 +11,19 @@ use crate::inventory::{Cluster, Device, Mount};
 use crate::model::mesh::{NetworkFile, NetworkState, is_key};
 use crate::node::mesh::{NodeMesh, hash};
 use crate::runtime::container::{ContainerState, ContainerSummary, MESH, with_role};
-use crate::runtime::spec::{ContainerSpec, LABEL_SPEC, Role};
+use crate::runtime::spec::{ContainerSpec, LABEL_BUILT_FOR, LABEL_SPEC, Role};
 use crate::transport::node::Script;
 use crate::worker::plan::ForeignContainer;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Installs the programs in the cluster's image.
-pub const IMAGE: &str = include_str!("../scripts/mesh/image.sh");
+/// The files by which the image of the container is made of the cluster's, the Dockerfile first. It has a few megabytes, and
+/// not the gigabytes of that: it goes through the connections of nodes that are anywhere.
+const IMAGE: [(&str, &str); 3] = [
+    ("network", include_str!("../scripts/mesh/Dockerfile")),
+    ("image.sh", include_str!("../scripts/mesh/image.sh")),
+    ("collect.py", include_str!("../scripts/mesh/collect.py")),
+];
 
 const INSTALL: &str = concat!(
     include_str!("../scripts/node/close.sh"),
@@ -60,6 +66,15 @@ const TABLE: &str = "hvdctl_hmesh";
 
 /// The time between two looks at the state.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// Returns the recipe of the container's image.
+pub fn image(cluster: &Cluster) -> Recipe {
+    let label = format!("{LABEL_BUILT_FOR}=\"{}\"", cluster.name);
+    let [(name, dockerfile), others @ ..] = IMAGE;
+    let dockerfile = dockerfile.replace("{image}", &cluster.image).replace("{label}", &label);
+    let files = [(0o600, name, dockerfile.as_str())].into_iter().chain(others.map(|(name, text)| (0o600, name, text)));
+    Recipe::of_dockerfile(name, &cluster.image, &files.collect::<Vec<_>>())
+}
 
 /// Returns the container that a node should have.
 pub fn container(cluster: &Cluster, observed: &ObservedNode, image: &str) -> ContainerSpec {
@@ -133,7 +148,8 @@ pub async fn start(cluster: &Cluster, observed: &ObservedNode, image: &str) -> R
 pub async fn restart_agent(observed: &ObservedNode) -> Result<(), NodeError> {
     let Some(pid) = observed.facts.mesh.state.as_ref().and_then(|state| state.pid) else { return Ok(()) };
     let (operation, pid) = ("start the agent of the encrypted network again", pid.to_string());
-    let end = ["kill", pid.as_str()];
+    // the image has no `kill` but the shell's
+    let end = ["sh", "-c", "kill \"$0\"", pid.as_str()];
     let limit = observed.member.transport.limit();
     // one that has ended meanwhile is started by itself
     observed.runtime.engine.run_in(MESH, &end, b"", operation, limit).await.map(drop)

@@ -1,13 +1,20 @@
 """Unit tests of what the agents of the encrypted network decide (src/scripts/mesh). tests/node_programs.rs runs them
 with every interpreter that it finds."""
+import ast
+import glob
 import ipaddress
 import json
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "mesh"))
+MESH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "scripts", "mesh")
+sys.path.insert(0, MESH)
+import collect  # noqa: E402
 import endpoints  # noqa: E402
 import messages  # noqa: E402
 import mtu  # noqa: E402
@@ -396,6 +403,39 @@ class Relays(unittest.TestCase):
         self.assertEqual(set(mesh.tried(2)), {"192.0.2.2:51821", "198.51.100.2:4000", "10.219.0.4:20002"})
         mesh.run(9)
         self.assertEqual(mesh.tried(2).count("10.219.0.4:20002"), 2, "once for each candidate")
+
+
+class Image(unittest.TestCase):
+    def test_has_each_module_that_the_agent_imports(self):
+        programs = glob.glob(os.path.join(MESH, "*.py"))
+        own = {os.path.basename(path)[:-len(".py")] for path in programs}
+        imported = set()
+        for path in programs:
+            with open(path) as file:
+                found = [one for one in ast.walk(ast.parse(file.read())) if isinstance(one, ast.Import)]
+            if not path.endswith("collect.py"):
+                imported.update(name.name for one in found for name in one.names)
+        self.assertIn("socket", imported)
+        self.assertEqual(imported - own - set(collect.MODULES), set())
+
+    def test_is_a_small_part_of_a_system_that_works_by_itself(self):
+        programs = ("sh", "sleep")
+        with tempfile.TemporaryDirectory() as root:
+            copy = collect.Copy(root)
+            copy.python()
+            for name in programs:
+                copy.program(shutil.which(name))
+            inside = os.path.join(root, "usr/local/bin/python3")
+            self.assertEqual(os.readlink(inside), os.path.realpath(sys.executable))
+            self.assertLess(sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(root)
+                                for name in names if not os.path.islink(os.path.join(place, name))), 80 << 20)
+            if os.geteuid() == 0:
+                code = "import %s; 'b\\u00fc'.encode('idna'); print(socket.getaddrinfo('127.0.0.1', 7)[0][4])"
+                code %= ", ".join(collect.MODULES)
+                done = subprocess.run(
+                    ["chroot", root, "/usr/local/bin/python3", "-B", "-c", code], stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, universal_newlines=True)
+                self.assertEqual((done.stdout, done.stderr), ("('127.0.0.1', 7)\n", ""))
 
 
 class Trust(unittest.TestCase):
