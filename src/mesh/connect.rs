@@ -147,8 +147,11 @@ impl Connecting<'_> {
         let given: NodeResults<(ObservedNode, Option<NetworkState>)> = session.cancellation.run(giving).await?;
         let NodeResults { ok, failed } = given;
         let (nodes, states): (Vec<ObservedNode>, Vec<Option<NetworkState>>) = ok.into_iter().unzip();
-        let reported: BTreeMap<&str, &NetworkState> =
-            nodes.iter().zip(&states).filter_map(|(node, state)| Some((node.name(), state.as_ref()?))).collect();
+        // a node that sees nothing wrong may be the one that others do not reach
+        let known = nodes.iter().zip(&states).filter(|_| states.iter().any(Option::is_some));
+        let reported: BTreeMap<&str, &NetworkState> = known
+            .filter_map(|(node, state)| Some((node.name(), state.as_ref().or(node.facts.mesh.state.as_ref())?)))
+            .collect();
         let unconnected = failures(target.cluster().network_port, &reported, events);
         Ok(NodeResults { ok: nodes, failed }.without(events, unconnected, ObservedNode::name))
     }
