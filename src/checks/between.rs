@@ -6,6 +6,7 @@ use crate::inventory::Cluster;
 use crate::keys::reachability::{FailedLogins, Matrix, hint};
 use crate::launch::VERSIONS;
 use crate::model::engine::EngineName;
+use crate::model::mesh::let_in;
 use crate::node::differing::differing;
 use crate::node::network::is_virtual;
 use crate::text::nodeset;
@@ -164,23 +165,27 @@ fn name(cluster: &Cluster, view: &NodeView<'_>, other: &NodeView<'_>) -> Option<
 }
 
 /// Logins from worker to worker that failed. Nodes whose worker is not running have a finding of their own.
-pub fn logins(matrix: &Matrix, port: u16) -> Vec<Finding> {
+/// `is_encrypted`: set if they went through the encrypted network.
+pub fn logins(matrix: &Matrix, port: u16, is_encrypted: bool) -> Vec<Finding> {
     let finding = |row: FailedLogins| {
         let message = format!("cannot log in to {} on port {port}: {}", nodeset::fold(&row.to), row.reason);
         let why = "the launcher starts ranks over these logins, and hangs if one of them does";
-        Finding::of_nodes(Error, Check::Login, row.from, message).explain(why, hint(&row.reason, port))
+        Finding::of_nodes(Error, Check::Login, row.from, message).explain(why, hint(&row.reason, port, is_encrypted))
     };
     matrix.rows().into_iter().map(finding).collect()
 }
 
-/// Connections on random ports that failed. `open`: the workers' port can be reached.
-pub fn ports(matrix: &Matrix, open: Option<u16>) -> Vec<Finding> {
+/// Connections on random ports that failed. `open`: the workers' port can be reached. `is_encrypted`: set if they went
+/// through the encrypted network.
+pub fn ports(matrix: &Matrix, open: Option<u16>, is_encrypted: bool) -> Vec<Finding> {
     let firewall = open.map_or(String::new(), |port| format!("a firewall allows port {port} but not the others; "));
+    let in_firewalls =
+        "allow TCP ports above 1023 between the nodes in both directions (the nodes' firewalls, security groups)";
     let finding = |row: FailedLogins| {
         let message = format!("cannot reach {} on random high ports: {}", nodeset::fold(&row.to), row.reason);
         Finding::of_nodes(Error, Check::Ports, row.from, message).explain(
             format!("{firewall}ranks connect on random ports above 1023, and hang without a message if they cannot"),
-            "allow TCP ports above 1023 between the nodes in both directions (the nodes' firewalls, security groups)",
+            if is_encrypted { let_in() } else { in_firewalls.to_owned() },
         )
     };
     matrix.rows().into_iter().map(finding).collect()

@@ -13,6 +13,7 @@ mod image;
 mod inventories;
 mod jobs;
 mod leases;
+mod network;
 mod owners;
 mod pool;
 mod queue;

@@ -257,10 +257,10 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
         }
         Err(error) => return Err(error),
     };
-    let port = inventory.cluster.port;
+    let (port, is_encrypted) = (inventory.cluster.port, inventory.cluster.network.is_some());
     let open = !logins.pairs.is_empty() && logins.pairs.iter().all(|pair| pair.reason.is_none());
-    found.extend(checks::logins(&logins, port));
-    found.extend(checks::ports(&ports, open.then_some(port)));
+    found.extend(checks::logins(&logins, port, is_encrypted));
+    found.extend(checks::ports(&ports, open.then_some(port), is_encrypted));
     Ok(found)
 }
 

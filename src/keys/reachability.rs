@@ -1,5 +1,6 @@
 //! The logins from worker to worker: which pairs are tried, why one failed, and failures in few rows.
 
+use crate::model::mesh::let_in;
 use crate::text::failure::{self, Ssh};
 use crate::text::nodeset;
 use crate::text::units::count;
@@ -117,20 +118,23 @@ impl Matrix {
         absent.chain(self.rows().into_iter().map(sentence)).collect()
     }
 
-    /// Returns a hint on the first failure.
-    pub fn hint(&self, port: u16) -> Option<String> {
-        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| hint(reason, port))
+    /// Returns a hint on the first failure. `is_encrypted`: set if the logins go through the encrypted network.
+    pub fn hint(&self, port: u16, is_encrypted: bool) -> Option<String> {
+        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| hint(reason, port, is_encrypted))
     }
 }
 
-/// Returns what to do about a login that failed for this reason.
-pub fn hint(reason: &str, port: u16) -> String {
+/// Returns what to do about a login that failed for this reason. `is_encrypted`: set if it went through the encrypted
+/// network.
+pub fn hint(reason: &str, port: u16, is_encrypted: bool) -> String {
     if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown | Ssh::TooManyKeys) {
         "run `hvdctl keys push`, then `hvdctl down` and `hvdctl up` on nodes whose workers still present another host \
          key"
         .to_owned()
     } else {
-        format!("allow TCP port {port} between the nodes' addresses, and see the log of the worker's container")
+        let firewall =
+            if is_encrypted { let_in() } else { format!("allow TCP port {port} between the nodes' addresses") };
+        format!("{firewall}, and see the log of the worker's container")
     }
 }
 

@@ -147,8 +147,11 @@ impl Connecting<'_> {
         let given: NodeResults<(ObservedNode, Option<NetworkState>)> = session.cancellation.run(giving).await?;
         let NodeResults { ok, failed } = given;
         let (nodes, states): (Vec<ObservedNode>, Vec<Option<NetworkState>>) = ok.into_iter().unzip();
-        let reported: BTreeMap<&str, &NetworkState> =
-            nodes.iter().zip(&states).filter_map(|(node, state)| Some((node.name(), state.as_ref()?))).collect();
+        // a node that sees nothing wrong may be the one that others do not reach
+        let known = nodes.iter().zip(&states).filter(|_| states.iter().any(Option::is_some));
+        let reported: BTreeMap<&str, &NetworkState> = known
+            .filter_map(|(node, state)| Some((node.name(), state.as_ref().or(node.facts.mesh.state.as_ref())?)))
+            .collect();
         let unconnected = failures(target.cluster().network_port, &reported, events);
         Ok(NodeResults { ok: nodes, failed }.without(events, unconnected, ObservedNode::name))
     }
@@ -275,7 +278,7 @@ impl Connecting<'_> {
         }
         let counts = |name: &str| files.contains_key(name);
         let now = node.facts.clock.map_or(f64::MAX, |clock| clock.high);
-        if is_unchanged && node.facts.mesh.file.as_ref() == Some(file) && node.facts.mesh.is_settled(now, counts) {
+        if is_unchanged && node.facts.mesh.file.as_ref() == Some(file) && node.facts.mesh.is_well(now, counts) {
             return Ok((node, None));
         }
         let state = install::wait(cluster, &node.member, file, counts, events).await?;
@@ -420,15 +423,10 @@ fn failures(port: u16, states: &BTreeMap<&str, &NetworkState>, events: &Events) 
         match severity {
             Severity::Error => {
                 let new = nodes.iter().filter(|node| seen.insert((*node).clone()));
+                let others = |node: &str| nodes.iter().filter(|other| *other != node).collect::<Vec<_>>();
                 let of_pair = |node: &str| match nodes.len() {
                     1 => message.clone(),
-                    _ => format!(
-                        "{}: {message}",
-                        nodes
-                            .iter()
-                            .filter(|other| *other != node)
-                            .fold(node.to_owned(), |all, other| format!("{all} and {other}"))
-                    ),
+                    _ => format!("{node} and {}: {message}", nodeset::fold(&others(node))),
                 };
                 failed.extend(new.map(|node| error(node, &of_pair(node), hint)));
             }

@@ -67,6 +67,9 @@ const TABLE: &str = "hvdctl_hmesh";
 /// The time between two looks at the state.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The time after which a node to which no TCP connects is waited for no longer. An agent tries again every 5 s.
+const REFUSED: Duration = Duration::from_secs(10);
+
 /// Returns the recipe of the container's image.
 pub fn image(cluster: &Cluster) -> Recipe {
     let label = format!("{LABEL_BUILT_FOR}=\"{}\"", cluster.name);
@@ -203,14 +206,15 @@ pub async fn wait(
 ) -> Result<NetworkState, NodeError> {
     let name = &member.node.name;
     let _step = events.begin(name, Step::read("connecting to the encrypted network"));
-    let (until, expected) = (Instant::now() + cluster.command_timeout, hash(&line(file)));
+    let (begun, expected) = (Instant::now(), hash(&line(file)));
     let script = Script::new(STATE).with("directory", &cluster.network_dir());
     loop {
         let printed = member.transport.script(&script, "read the state of the encrypted network").await?;
         let (clock, state) = parse(&String::from_utf8_lossy(&printed));
         let mesh = NodeMesh { hash: Some(expected.clone()), state, ..Default::default() };
         let has_problem = mesh.current(clock).is_some_and(|state| state.problem.is_some());
-        if mesh.is_settled(clock, &counts) || Instant::now() > until || has_problem {
+        let is_settled = mesh.is_well(clock, &counts) || mesh.is_settled(clock, &counts) && begun.elapsed() > REFUSED;
+        if is_settled || begun.elapsed() > cluster.command_timeout || has_problem {
             let current = mesh.current(clock).filter(|state| state.network.as_ref() == Some(&expected));
             return match current.or_else(|| mesh.current(clock).filter(|_| has_problem)) {
                 Some(state) => Ok(state.clone()),

@@ -2,10 +2,18 @@
 
 use crate::model::check::Check;
 use crate::model::finding::{Finding, Severity};
-use crate::model::mesh::{NetworkProblem, NetworkState, PeerPath, PeerState};
+use crate::model::mesh::{INTERFACE, NetworkProblem, NetworkState, PeerPath, PeerState, let_in};
 use crate::node::mesh::NodeMesh;
 use crate::runtime::container::MESH;
+use crate::text::nodeset;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Seconds for which what an agent has seen of a peer counts. While a peer is looked for, the next attempt follows within
+/// seconds, but the places where it may be take turns.
+const RECENT: f64 = 30.0;
+
+/// Packets of fewer bytes are small: ordinary lines, also with PPPoE or a relaying node, let larger ones through.
+const SMALL: u32 = 1280;
 
 /// The part of a node in the network, as it was observed.
 #[derive(Debug, Clone, Copy)]
@@ -26,8 +34,9 @@ type Reports<'a> = BTreeMap<&'a str, &'a BTreeMap<String, PeerState>>;
 /// Returns what is wrong with the network. `port`: its UDP port.
 pub fn examine(port: u16, views: &[MeshView<'_>]) -> Vec<Finding> {
     let mut found: Vec<Finding> = views.iter().filter_map(|view| of_node(port, view)).collect();
-    let states = views.iter().filter_map(|view| Some((view.name, view.mesh.current(view.now)?)));
-    found.extend(between(port, &states.collect()));
+    let states = views.iter().filter_map(|view| Some((view.name, view.mesh.current(view.now)?))).collect();
+    found.extend(between(port, &states));
+    found.extend(userspace(&states));
     found
 }
 
@@ -72,48 +81,191 @@ pub fn hint(problem: &NetworkProblem, port: u16) -> String {
     }
 }
 
-/// Returns what is wrong between nodes. `states`: what their agents report.
-pub fn between(port: u16, states: &BTreeMap<&str, &NetworkState>) -> Vec<Finding> {
+/// The reports of the agents of all nodes, by name.
+type States<'a> = BTreeMap<&'a str, &'a NetworkState>;
+
+/// Returns what is wrong between nodes. `states`: what their agents report. One that reports nothing, or no network, is
+/// off, or has a finding of its own.
+pub fn between(port: u16, states: &States<'_>) -> Vec<Finding> {
+    let states: &States<'_> =
+        &states.iter().filter(|(_, state)| state.problem.is_none()).map(|(name, state)| (*name, *state)).collect();
+    let mut found = firewalls(states);
+    found.extend(unreachable(port, states));
+    found.extend(relayed(port, states));
+    found.extend(small_packets(states));
+    found
+}
+
+/// Returns what a node reports of another one, if both report.
+fn seen<'a>(states: &States<'a>, node: &str, peer: &str) -> Option<(&'a NetworkState, &'a PeerState)> {
+    let state = states.get(node).filter(|_| states.contains_key(peer))?;
+    Some((state, state.peers.get(peer)?))
+}
+
+/// Returns whether something has happened shortly before the agent reported.
+fn is_recent(state: &NetworkState, at: Option<f64>) -> bool {
+    at.is_some_and(|at| state.time - at < RECENT)
+}
+
+/// Returns whether a node's firewall drops what comes out of the network from another one: WireGuard gets its packets, and
+/// the agent none of them.
+fn drops_all(states: &States<'_>, node: &str, from: &str) -> bool {
+    let (Some((state, peer)), Some((_, of_node))) = (seen(states, node, from), seen(states, from, node)) else {
+        return false;
+    };
+    let is_apart = [peer, of_node].iter().any(|peer| peer.path == PeerPath::Unreachable);
+    is_apart && is_recent(state, peer.handshake) && !is_recent(state, peer.heard)
+}
+
+/// Returns whether no TCP connection from another node gets to this one, though its agent answers.
+fn drops_tcp(states: &States<'_>, node: &str, from: &str) -> bool {
+    seen(states, from, node).is_some_and(|(_, peer)| peer.tcp == Some(false))
+}
+
+/// Returns the firewalls that drop what comes out of the network.
+fn firewalls(states: &States<'_>) -> Vec<Finding> {
+    let names: Vec<&str> = states.keys().copied().collect();
     let mut found = Vec::new();
-    // one that reports nothing is off, or has a finding of its own
+    for node in &names {
+        let all = |from: &str| drops_all(states, node, from);
+        let tcp = |from: &str| drops_tcp(states, node, from) && !drops_tcp(states, from, node);
+        for (what, drops) in [("packets", &all as &dyn Fn(&str) -> bool), ("TCP connections", &tcp)] {
+            let from: Vec<&str> = names.iter().copied().filter(|from| drops(from)).collect();
+            let whose = match from.len() {
+                0 => continue,
+                count if count + 1 == names.len() => String::new(),
+                _ => format!(" from {}", nodeset::fold(&from)),
+            };
+            let message = format!("its firewall drops {what} that come out of {INTERFACE}{whose}");
+            found.push(dropped(vec![(*node).to_owned()], message));
+        }
+    }
+    found.extend(without_tcp(states, &names));
+    found
+}
+
+/// Returns the pairs between which connections fail in both directions: one of the two firewalls may drop the answers as
+/// well.
+fn without_tcp(states: &States<'_>, names: &[&str]) -> Option<Finding> {
+    let mut nodes = BTreeSet::new();
+    let mut pairs = Vec::new();
+    for (index, a) in names.iter().enumerate() {
+        for b in &names[index + 1..] {
+            if drops_tcp(states, a, b) && drops_tcp(states, b, a) {
+                nodes.extend([(*a).to_owned(), (*b).to_owned()]);
+                pairs.push(format!("{a}–{b}"));
+            }
+        }
+    }
+    let is_each = pairs.len() == nodes.len() * nodes.len().saturating_sub(1) / 2;
+    let which = if is_each { String::new() } else { format!(" ({})", pairs.join(", ")) };
+    let message = format!(
+        "no TCP connection between them succeeds{which}: their firewalls, or one of them, drop what comes out of {INTERFACE}"
+    );
+    (!pairs.is_empty()).then(|| dropped(nodes.into_iter().collect(), message))
+}
+
+fn dropped(nodes: Vec<String>, message: String) -> Finding {
+    Finding::of_nodes(Severity::Error, Check::EncryptedNetwork, nodes, message)
+        .explain("WireGuard's packets arrive, and ranks that do not connect to each other hang", let_in())
+}
+
+/// Returns the nodes and pairs whose packets do not arrive at WireGuard.
+fn unreachable(port: u16, states: &States<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
     let peers = |name: &str| {
         let known = states.get(name).into_iter().flat_map(|state| &state.peers);
         known.filter(|(peer, _)| states.contains_key(peer.as_str()))
     };
+    let is_firewalled = |a: &str, b: &str| drops_all(states, a, b) || drops_all(states, b, a);
+    let arrives = |node: &str, from: &str| {
+        seen(states, node, from).map(|(state, peer)| peer.received > 0 || is_recent(state, peer.arrived))
+    };
     // nodes that reach no other one are one finding each, and not one for each other node
     let alone = |name: &str| {
-        let mut paths = peers(name).map(|(_, peer)| peer.path);
-        peers(name).count() > 1 && states[name].problem.is_none() && paths.all(|path| path == PeerPath::Unreachable)
+        let mut all = peers(name);
+        let is_lost =
+            |(peer, of): (&String, &PeerState)| of.path == PeerPath::Unreachable && !is_firewalled(name, peer);
+        peers(name).count() > 1 && all.all(is_lost)
     };
     for name in states.keys().filter(|name| alone(name)) {
-        let arrives = peers(name).any(|(_, peer)| peer.received > 0);
-        let what = if arrives { "packets arrive, and none of its own do elsewhere" } else { "no packet arrives" };
+        let what = match peers(name).any(|(peer, _)| arrives(name, peer) == Some(true)) {
+            true => "packets arrive, and none of its own do elsewhere",
+            false => "no packet arrives",
+        };
         let message = format!("it reaches no other node on UDP port {port}: {what}");
         found.push(unreached(vec![(*name).to_owned()], message, port));
     }
-    let mut relayed: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let reports = states.iter().map(|(name, state)| (*name, &state.peers)).collect();
-    let both = |(a, b, _): &(&str, &str, _)| states.contains_key(a) && states.contains_key(b);
-    for (a, b, [of_a, of_b]) in pairs(&reports).into_iter().filter(both) {
-        let either = |path| [of_a, of_b].into_iter().flatten().any(|peer| peer.path == path);
-        if either(PeerPath::Unreachable) && !alone(a) && !alone(b) {
-            let message = format!("they do not reach each other on UDP port {port}{}", direction((a, of_a), (b, of_b)));
+    for (a, b, of) in reported(states) {
+        let is_apart = of.into_iter().flatten().any(|peer| peer.path == PeerPath::Unreachable);
+        if is_apart && !is_firewalled(a, b) && !alone(a) && !alone(b) {
+            let lost = direction((a, arrives(a, b)), (b, arrives(b, a)));
+            let message = format!("they do not reach each other on UDP port {port}{lost}");
             found.push(unreached(vec![a.to_owned(), b.to_owned()], message, port));
-        } else if either(PeerPath::Relayed) {
-            let via = [of_a, of_b].into_iter().flatten().find_map(|peer| peer.via.clone());
-            let trip = of_a.or(of_b).and_then(|peer| peer.round_trip_ms);
-            let trip = trip.map_or_else(String::new, |trip| format!(" ({trip:.0} ms there and back)"));
-            relayed.entry(via.unwrap_or_else(|| "another node".to_owned())).or_default().push(format!("{a}–{b}{trip}"));
         }
     }
-    found.extend(relayed.into_iter().map(|(via, pairs)| {
+    found
+}
+
+/// Returns the nodes that pass on packets of others.
+fn relayed(port: u16, states: &States<'_>) -> Vec<Finding> {
+    let mut relayed: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (a, b, of) in reported(states) {
+        let known = || of.into_iter().flatten();
+        let is = |path| known().any(|peer| peer.path == path);
+        if is(PeerPath::Relayed) && !is(PeerPath::Unreachable) {
+            let via = known().find_map(|peer| peer.via.clone()).unwrap_or_else(|| "another node".to_owned());
+            let trip = known().next().and_then(|peer| peer.round_trip_ms);
+            let trip = trip.map_or_else(String::new, |trip| format!(" ({trip:.0} ms there and back)"));
+            relayed.entry(via).or_default().push(format!("{a}–{b}{trip}"));
+        }
+    }
+    let finding = |(via, pairs): (String, Vec<String>)| {
         let message = format!("it passes on the packets between {}", pairs.join(", "));
         Finding::new(Severity::Note, Check::EncryptedNetwork, &via, message).explain(
             "their routers let them reach each other in no other way, which costs time and the speed of its line",
             format!("forward UDP port {port} to one of the two, and name that place as its `endpoint`"),
         )
-    }));
-    found
+    };
+    relayed.into_iter().map(finding).collect()
+}
+
+/// Returns the pairs between which only small packets pass. Others need no words: the routes of the nodes carry the size.
+fn small_packets(states: &States<'_>) -> Option<Finding> {
+    let mut nodes = BTreeSet::new();
+    let mut pairs = Vec::new();
+    for (a, b, of) in reported(states) {
+        let known = || of.into_iter().flatten().filter(|peer| peer.path != PeerPath::Unreachable);
+        if let Some(size) = known().filter_map(|peer| peer.mtu).min().filter(|size| *size < SMALL) {
+            nodes.extend([a.to_owned(), b.to_owned()]);
+            pairs.push(format!("{a}–{b} {size} bytes"));
+        }
+    }
+    let message = format!("only small packets pass between them: {}", pairs.join(", "));
+    let finding = Finding::of_nodes(Severity::Note, Check::EncryptedNetwork, nodes.into_iter().collect(), message);
+    (!pairs.is_empty()).then(|| {
+        finding.explain(
+            "the nodes send no larger ones, so nothing is lost, but each costs as much processor time as a large one",
+            "where both are on lines for packets of 1500 bytes, look for a tunnel or a VPN on the way",
+        )
+    })
+}
+
+/// Returns the nodes on which a program encrypts, and not the kernel.
+fn userspace(states: &States<'_>) -> Option<Finding> {
+    let is_slow = |state: &NetworkState| state.kind.as_deref() == Some("userspace");
+    let nodes: Vec<String> =
+        states.iter().filter(|(_, state)| is_slow(state)).map(|(name, _)| (*name).to_owned()).collect();
+    let message = "the kernel has no WireGuard, so a program encrypts".to_owned();
+    (!nodes.is_empty()).then(|| {
+        Finding::of_nodes(Severity::Note, Check::EncryptedNetwork, nodes, message).explain(
+            "that is slower, and takes processor time from the ranks",
+            format!(
+                "Linux 5.6 and later have it: `sudo modprobe wireguard` shows whether this kernel does; then restart the \
+                 container {MESH}"
+            ),
+        )
+    })
 }
 
 fn unreached(nodes: Vec<String>, message: String, port: u16) -> Finding {
@@ -126,6 +278,12 @@ fn unreached(nodes: Vec<String>, message: String, port: u16) -> Finding {
     )
 }
 
+/// Returns the pairs of nodes that both report.
+fn reported<'a>(states: &States<'a>) -> Vec<(&'a str, &'a str, [Option<&'a PeerState>; 2])> {
+    let reports = states.iter().map(|(name, state)| (*name, &state.peers)).collect();
+    pairs(&reports).into_iter().filter(|(a, b, _)| states.contains_key(a) && states.contains_key(b)).collect()
+}
+
 /// Returns the pairs of nodes of which at least one reports, with what each reports of the other.
 fn pairs<'a>(reports: &Reports<'a>) -> Vec<(&'a str, &'a str, [Option<&'a PeerState>; 2])> {
     let ordered = |a: &'a str, b: &'a str| if a < b { (a, b) } else { (b, a) };
@@ -135,10 +293,9 @@ fn pairs<'a>(reports: &Reports<'a>) -> Vec<(&'a str, &'a str, [Option<&'a PeerSt
     pairs.into_iter().map(|(a, b)| (a, b, [of(a, b), of(b, a)])).collect()
 }
 
-/// Returns in which direction packets are lost, if both report.
-fn direction((a, of_a): (&str, Option<&PeerState>), (b, of_b): (&str, Option<&PeerState>)) -> String {
-    let arrives = |peer: Option<&PeerState>| peer.map(|peer| peer.received > 0);
-    match (arrives(of_a), arrives(of_b)) {
+/// Returns in which direction packets are lost, if both report. Each node with whether packets of the other one arrive.
+fn direction((a, at_a): (&str, Option<bool>), (b, at_b): (&str, Option<bool>)) -> String {
+    match (at_a, at_b) {
         (Some(false), Some(true)) => format!(": packets of {b} do not arrive at {a}"),
         (Some(true), Some(false)) => format!(": packets of {a} do not arrive at {b}"),
         (Some(false), Some(false)) => ": packets arrive in neither direction".to_owned(),
@@ -148,8 +305,11 @@ fn direction((a, of_a): (&str, Option<&PeerState>), (b, of_b): (&str, Option<&Pe
 
 /// Returns how the nodes reach each other, as a line; nothing where no agent reports.
 pub fn summary(reports: &Reports<'_>) -> Option<String> {
-    let (mut direct, mut relayed, mut unreachable) = (0, Vec::new(), Vec::new());
+    let (mut direct, mut relayed, mut unreachable, mut without_tcp) = (0, Vec::new(), Vec::new(), Vec::new());
     for (a, b, of) in pairs(reports) {
+        if of.into_iter().flatten().any(|peer| peer.tcp == Some(false)) {
+            without_tcp.push(format!("{a}–{b}"));
+        }
         let worst = of.into_iter().flatten().map(|peer| (rank(peer.path), peer)).max_by_key(|(rank, _)| *rank);
         match worst {
             Some((2, _)) => unreachable.push(format!("{a}–{b}")),
@@ -166,9 +326,10 @@ pub fn summary(reports: &Reports<'_>) -> Option<String> {
     };
     (total > 0).then(|| {
         format!(
-            "encrypted network: {direct} of {total} pairs direct{}{}\n",
+            "encrypted network: {direct} of {total} pairs direct{}{}{}\n",
             list("relayed", &relayed),
-            list("unreachable", &unreachable)
+            list("unreachable", &unreachable),
+            list("without TCP", &without_tcp)
         )
     })
 }
@@ -183,105 +344,4 @@ fn rank(path: PeerPath) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A node that reports this of each other one: `d`irect, `r`elayed through x, `u`nreachable, `h`alf: packets arrive.
-    fn report(peers: &[(&str, char)]) -> NodeMesh {
-        let peers: Vec<String> = peers
-            .iter()
-            .map(|(name, how)| match how {
-                'd' => format!(r#""{name}":{{"state":"direct","received":9}}"#),
-                'r' => format!(r#""{name}":{{"state":"relayed","via":"x","received":9,"round_trip_ms":41.6}}"#),
-                'h' => format!(r#""{name}":{{"state":"unreachable","received":9}}"#),
-                _ => format!(r#""{name}":{{"state":"unreachable","received":0}}"#),
-            })
-            .collect();
-        let state = format!(r#"{{"time":100,"peers":{{{}}}}}"#, peers.join(","));
-        NodeMesh { state: Some(serde_json::from_str(&state).unwrap()), ..NodeMesh::default() }
-    }
-
-    fn found(nodes: &[(&str, NodeMesh)]) -> Vec<String> {
-        let mut views = Vec::new();
-        for (name, mesh) in nodes {
-            views.push(MeshView { name, mesh, now: 101.0, is_up: true });
-        }
-        examine(51820, &views).iter().map(|finding| format!("{} {finding}", finding.severity)).collect()
-    }
-
-    #[test]
-    fn a_pair_is_named_with_the_direction_in_which_packets_are_lost() {
-        let all = [
-            ("a", report(&[("b", 'h'), ("x", 'd')])),
-            ("b", report(&[("a", 'u'), ("x", 'd')])),
-            ("x", report(&[("a", 'd'), ("b", 'd')])),
-        ];
-        let found = found(&all);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(
-            found[0].starts_with(
-                "error a,b: they do not reach each other on UDP port 51820: packets of a do not arrive at b"
-            )
-        );
-    }
-
-    #[test]
-    fn a_node_that_reaches_no_other_one_is_one_finding() {
-        let all = [
-            ("a", report(&[("b", 'u'), ("x", 'u')])),
-            ("b", report(&[("a", 'u'), ("x", 'd')])),
-            ("x", report(&[("a", 'u'), ("b", 'd')])),
-        ];
-        let found = found(&all);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("error a: it reaches no other node on UDP port 51820: no packet arrives"));
-    }
-
-    #[test]
-    fn a_node_that_is_off_accuses_no_other_one() {
-        let all = [("a", report(&[("b", 'd'), ("off", 'u')])), ("b", report(&[("a", 'd'), ("off", 'u')]))];
-        assert!(found(&all).is_empty(), "{:?}", found(&all));
-        let two = [("a", report(&[("b", 'u'), ("off", 'u')])), ("b", report(&[("a", 'u'), ("off", 'u')]))];
-        let listed = found(&two);
-        assert!(listed.len() == 1 && listed[0].starts_with("error a,b: they do not reach each other"), "{listed:?}");
-    }
-
-    #[test]
-    fn a_relaying_node_is_named() {
-        let all = [
-            ("a", report(&[("b", 'r'), ("x", 'd')])),
-            ("b", report(&[("a", 'r'), ("x", 'd')])),
-            ("x", report(&[("a", 'd'), ("b", 'd')])),
-        ];
-        let listed = found(&all);
-        assert!(
-            listed[0].starts_with("note x: it passes on the packets between a–b (42 ms there and back)"),
-            "{listed:?}"
-        );
-        let states = all.iter().map(|(name, mesh)| (*name, &mesh.state.as_ref().unwrap().peers)).collect();
-        let line = "encrypted network: 2 of 3 pairs direct, 1 relayed: a–b through x\n";
-        assert_eq!(summary(&states).unwrap(), line);
-    }
-
-    #[test]
-    fn a_node_without_a_network_says_why() {
-        let with_problem = |kind: &str| {
-            let state = format!(r#"{{"time":100,"problem":{{"kind":"{kind}","text":"in use"}}}}"#);
-            NodeMesh { state: Some(serde_json::from_str(&state).unwrap()), ..NodeMesh::default() }
-        };
-        let taken = found(&[("a", with_problem("port_in_use"))]);
-        assert!(
-            taken[0].contains("it has no encrypted network: in use") && taken[0].contains("network_port"),
-            "{taken:?}"
-        );
-        assert!(found(&[("a", with_problem("address_in_use"))])[0].contains("network_range"));
-        assert!(found(&[("a", NodeMesh::default())])[0].contains("has written no state"));
-        let exposed = r#"{"time":100,"exposed":"nft: Operation not supported"}"#;
-        let exposed = NodeMesh { state: Some(serde_json::from_str(exposed).unwrap()), ..NodeMesh::default() };
-        let listed = found(&[("a", exposed)]);
-        assert!(listed[0].starts_with("warning a: machines on its other networks") && listed.len() == 1, "{listed:?}");
-        let (name, mesh) = ("a", &NodeMesh::default());
-        let down = examine(1, &[MeshView { name, mesh, now: 1.0, is_up: false }]);
-        assert!(down[0].message.contains("hmesh does not run"));
-    }
-}
+mod tests;

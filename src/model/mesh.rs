@@ -137,6 +137,15 @@ pub struct NetworkFile {
     pub nodes: Vec<NetworkNode>,
 }
 
+/// Returns what to do about a firewall that drops what comes out of the network.
+pub fn let_in() -> String {
+    format!(
+        "let in what comes out of {INTERFACE} on the node: `sudo ufw allow in on {INTERFACE}`, or `sudo firewall-cmd \
+         --permanent --zone=trusted --add-interface={INTERFACE} && sudo firewall-cmd --reload`, or `nft add rule inet \
+         filter input iifname \"{INTERFACE}\" accept`"
+    )
+}
+
 /// Returns whether a text is a public key of WireGuard: 32 bytes in base64.
 pub fn is_key(text: &str) -> bool {
     STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == 32)
@@ -179,6 +188,18 @@ pub struct PeerState {
     /// Bytes that arrived from it.
     #[serde(default)]
     pub received: u64,
+    /// When WireGuard last shook hands with it, in seconds since the epoch by the node's clock.
+    #[serde(default)]
+    pub handshake: Option<f64>,
+    /// When a packet of it last arrived, of WireGuard at least.
+    #[serde(default)]
+    pub arrived: Option<f64>,
+    /// When a message of its agent last arrived, out of the encrypted network.
+    #[serde(default)]
+    pub heard: Option<f64>,
+    /// True if a TCP connection to it succeeds; null if that is not known.
+    #[serde(default)]
+    pub tcp: Option<bool>,
 }
 
 /// Why an agent has no network.

@@ -39,13 +39,24 @@ impl NodeMesh {
         self.state.as_ref().filter(|state| now - state.time < STALE)
     }
 
-    /// Returns whether the agent knows the network as the file describes it, and reaches all nodes that count.
+    /// Returns whether the agent knows the network as the file describes it, reaches all nodes that count, and has found
+    /// out whether TCP connects to them.
     pub fn is_settled(&self, now: f64, counts: impl Fn(&str) -> bool) -> bool {
         self.current(now).is_some_and(|state| {
             state.network == self.hash
                 && state.problem.is_none()
-                && state.peers.iter().all(|(name, peer)| peer.path != PeerPath::Unreachable || !counts(name))
+                && state
+                    .peers
+                    .iter()
+                    .all(|(name, peer)| !counts(name) || (peer.path != PeerPath::Unreachable && peer.tcp.is_some()))
         })
+    }
+
+    /// Returns whether it is settled, and ranks may connect to all nodes that count.
+    pub fn is_well(&self, now: f64, counts: impl Fn(&str) -> bool) -> bool {
+        let connects =
+            |state: &NetworkState| state.peers.iter().all(|(name, peer)| peer.tcp == Some(true) || !counts(name));
+        self.is_settled(now, &counts) && self.state.as_ref().is_some_and(connects)
     }
 }
 
@@ -97,7 +108,7 @@ mod tests {
         let file =
             r#"{"cluster":"lab","node":"a","port":1,"range":"10.9.0.0/24","address":"10.9.0.1","mtu":null,"nodes":[]}"#;
         let state = |time: u32, network: &str, path: &str| {
-            format!(r#"{{"time":{time},"network":"{network}","peers":{{"b":{{"state":"{path}"}}}}}}"#)
+            format!(r#"{{"time":{time},"network":"{network}","peers":{{"b":{{"state":"{path}","tcp":true}}}}}}"#)
         };
         let settled =
             |state: &str| read(&[("network-file", file), ("network-state", state)]).is_settled(100.0, |_| true);
@@ -107,6 +118,12 @@ mod tests {
         assert!(!settled(&state(80, &current, "direct")) && !settled(&state(99, "00", "direct")));
         assert!(!settled("{") && !NodeMesh::default().is_settled(100.0, |_| true));
         let with_one_off = read(&[("network-file", file), ("network-state", &state(99, &current, "unreachable"))]);
-        assert!(with_one_off.is_settled(100.0, |name| name != "b"));
+        assert!(with_one_off.is_settled(100.0, |name| name != "b") && with_one_off.is_well(100.0, |name| name != "b"));
+        let tcp = |tcp: &str| {
+            let state = state(99, &current, "direct").replace("true", tcp);
+            let read = read(&[("network-file", file), ("network-state", &state)]);
+            (read.is_settled(100.0, |_| true), read.is_well(100.0, |_| true))
+        };
+        assert_eq!([tcp("null"), tcp("false"), tcp("true")], [(false, false), (true, false), (true, true)]);
     }
 }

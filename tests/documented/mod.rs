@@ -110,6 +110,14 @@ fn check(all: &Value, schema: &Value, value: &Value, place: &str) -> Vec<String>
         Value::Array(types) => types.iter().map(Value::as_str).collect(),
         one => vec![one.as_str()],
     };
+    // a map, whose keys are no fields
+    let each = &schema["additionalProperties"];
+    if let Value::Object(object) = value
+        && each.is_object()
+        && schema["properties"].is_null()
+    {
+        return object.iter().flat_map(|(name, value)| check(all, each, value, &format!("{place}.{name}"))).collect();
+    }
     if let Value::Object(object) = value {
         let all_faults = objects(all, schema).into_iter().map(|fields| check_object(all, &fields, object, place));
         return all_faults.min_by_key(Vec::len).unwrap_or_default();

@@ -19,6 +19,7 @@ import endpoints  # noqa: E402
 import messages  # noqa: E402
 import mtu  # noqa: E402
 import peers  # noqa: E402
+import wireguard  # noqa: E402
 
 RANGE = ipaddress.ip_network("10.219.0.0/16")
 
@@ -315,6 +316,65 @@ class Search(unittest.TestCase):
         mesh.reach(2, "203.0.113.7:51821")
         mesh.run(5)
         self.assertEqual((mesh.peer(2).state, len(mesh.tried(2))), ("direct", 1))
+
+
+class Tcp(unittest.TestCase):
+    def mesh(self):
+        mesh = Mesh(node(2, ["203.0.113.2:51821"]))
+        mesh.reach(2, "203.0.113.2:51821")
+        return mesh
+
+    def connections(self, mesh, succeed, seconds):
+        """Lets connections that are due succeed at once or fail after 3 s, for so long. Returns their number."""
+        made, pending, until = 0, [], mesh.now + seconds
+        while mesh.now < until:
+            del mesh.log[:]
+            mesh.step()
+            begun = [mesh.now for one in mesh.log if one[1] == "connect"]
+            made, pending = made + len(begun), pending + begun
+            while pending and (succeed or mesh.now - pending[0] > 3):
+                mesh.table.connected(mesh.peer(2), succeed, pending.pop(0), mesh.now)
+        return made
+
+    def test_is_tried_when_a_peer_is_reached_and_once_a_minute(self):
+        mesh = Mesh(node(2, ["203.0.113.2:51821"]))
+        self.assertEqual(self.connections(mesh, True, 5), 0)
+        mesh.reach(2, "203.0.113.2:51821")
+        self.assertEqual(self.connections(mesh, True, 10), 1)
+        self.assertEqual(mesh.peer(2).tcp, True)
+        self.assertEqual(self.connections(mesh, True, 60), 1)
+        mesh.reach(2)
+        self.connections(mesh, True, 10)
+        self.assertEqual((mesh.peer(2).state, mesh.peer(2).tcp), ("unreachable", None))
+
+    def test_that_fails_again_after_an_answer_is_dropped_on_the_way(self):
+        mesh = self.mesh()
+        self.assertEqual(self.connections(mesh, False, 8), 2)
+        self.assertEqual((mesh.peer(2).state, mesh.peer(2).tcp), ("direct", False))
+        self.connections(mesh, True, 6)
+        self.assertEqual(mesh.peer(2).tcp, True, "it is tried again")
+
+    def test_that_fails_while_an_agent_starts_again_says_nothing(self):
+        mesh = self.mesh()
+        mesh.run(1)
+        mesh.reach(2)
+        mesh.table.connected(mesh.peer(2), False, mesh.now - 0.01, mesh.now)
+        made = self.connections(mesh, False, 2)
+        self.assertEqual((made, mesh.peer(2).tcp), (0, None))
+        mesh.reach(2, "203.0.113.2:51821")
+        self.connections(mesh, True, 2)
+        self.assertEqual(mesh.peer(2).tcp, True)
+
+
+class Interface(unittest.TestCase):
+    def test_a_port_in_use_names_the_interface_that_has_it(self):
+        shown = {"wg": "hmesh\t51821\nwg0\t51821\nwg1\t7\n"}
+        run, wireguard.network.run = wireguard.network.run, lambda arguments: shown[arguments[0]]
+        try:
+            self.assertEqual(wireguard.owner(51821), "another WireGuard, the interface wg0,")
+            self.assertEqual(wireguard.owner(5), "another program")
+        finally:
+            wireguard.network.run = run
 
 
 class Relays(unittest.TestCase):

@@ -252,7 +252,10 @@ class Cases(unittest.TestCase):
         networks = self.networks("public,public")
         first, second = networks.nodes
         networks.wait_until(first, second, "direct")
-        handshake = first.peer(second)["handshake"]
+
+        def handshakes():
+            return first.run("wg", "show", "hmesh", "latest-handshakes")[1]
+        before = handshakes()
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             sending = pool.submit(transfer, first, second, 1 << 40, 4)
             time.sleep(1)
@@ -260,7 +263,7 @@ class Cases(unittest.TestCase):
             wait_for(lambda: first.state()["pid"] != killed, "an agent that was started again")
             self.assertGreater(sending.result()[0], 1 << 20)
         networks.wait_until(first, second, "direct")
-        self.assertEqual(first.peer(second)["handshake"], handshake, "the interface was taken over")
+        self.assertEqual(handshakes(), before, "the interface was taken over")
         first.stop()
         names = subprocess.check_output(["ip", "-n", first.namespace, "-o", "link"], universal_newlines=True)
         self.assertNotIn("hmesh", names)
@@ -309,6 +312,37 @@ class Cases(unittest.TestCase):
         subprocess.check_call(["ip", "-n", second.namespace, "link", "del", "other"])
         networks.wait_until(first, second, "direct")
         self.assertEqual((problem(first), problem(second)), (None, None))
+
+    def test_a_firewall_that_drops_what_comes_out_of_the_network_is_reported(self):
+        networks = self.networks("public,public", start=False)
+        first, second = networks.nodes
+        firewall = ["ip", "netns", "exec", second.namespace, "iptables", "-w"]
+        subprocess.check_call(firewall + ["-A", "INPUT", "-i", "hmesh", "-j", "DROP"])
+        for node in networks.nodes:
+            node.start()
+
+        def recent(node, other, what):
+            found = node.state()
+            last = found["peers"].get(other.name, {}).get(what)
+            return last is not None and found["time"] - last < 10
+
+        def dropped():
+            opened = recent(first, second, "handshake") and recent(second, first, "handshake")
+            return opened and recent(second, first, "arrived") and recent(first, second, "heard")
+        wait_for(dropped, lambda: "%s %s" % (first.state(), second.state()))
+        self.assertIsNone(second.peer(first)["heard"])
+        self.assertEqual((first.peer(second)["state"], second.peer(first)["state"]), ("unreachable",) * 2)
+        # most firewalls let in what answers the node, as the agents' messages do, and only drop connections
+        answers = ["-i", "hmesh", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"]
+        subprocess.check_call(firewall + ["-I", "INPUT"] + answers)
+        networks.wait_until(first, second, "direct")
+
+        def tcp():
+            return first.peer(second)["tcp"], second.peer(first)["tcp"]
+        wait_for(lambda: tcp() == (False, True), lambda: "TCP %s" % (tcp(),))
+        self.assertEqual((first.peer(second)["state"], second.peer(first)["state"]), ("direct",) * 2)
+        subprocess.check_call(firewall + ["-F", "INPUT"])
+        wait_for(lambda: tcp() == (True, True), lambda: "TCP %s" % (tcp(),))
 
     def test_messages_of_other_programs_are_dropped(self):
         networks = self.networks("public,public")

@@ -134,7 +134,8 @@ async fn launch(plan: &Plan, context: &Context) -> Result<VerifyResults, Error> 
         None => None,
     };
     if let Some(matrix) = logins.as_ref().filter(|matrix| !matrix.is_good()) {
-        if let Some(hint) = matrix.hint(context.target.cluster().port) {
+        let cluster = context.target.cluster();
+        if let Some(hint) = matrix.hint(cluster.port, cluster.network.is_some()) {
             context.events.note(format!("hint: {hint}"));
         }
         return Ok((logins, None));

@@ -27,6 +27,17 @@ pub(super) async fn signalled(
     number: usize,
     count: usize,
 ) -> (Done, Option<(Moment, Instant)>) {
+    signalled_on(nodes, inventory(nodes), line, number, count).await
+}
+
+/// Does so with another inventory.
+pub(super) async fn signalled_on(
+    nodes: &Nodes,
+    inventory: Inventory,
+    line: &str,
+    number: usize,
+    count: usize,
+) -> (Done, Option<(Moment, Instant)>) {
     let (sender, signals) = mpsc::unbounded_channel();
     let (tell, mut at) = mpsc::unbounded_channel();
     nodes.watch(move |moment| {
@@ -35,7 +46,7 @@ pub(super) async fn signalled(
             tell.send((moment.clone(), Instant::now())).unwrap();
         }
     });
-    let done = hvdctl_with(nodes, line, signals).await;
+    let done = hvdctl_on(nodes, inventory, line, signals).await;
     nodes.unwatch();
     (done, at.try_recv().ok())
 }

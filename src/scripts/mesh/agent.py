@@ -35,6 +35,8 @@ WRITE, RETRY = 2.0, 2.0
 RESOLVE, MEASURE = 10.0, 60.0
 # a router's answer to a packet that is too large takes as long
 ANSWER = 0.4
+# a connection that takes longer has failed
+CONNECTION = 3.0
 # of <linux/rtnetlink.h>: addresses of IPv4 and IPv6
 ADDRESSES_CHANGE = 0x10 | 0x100
 # of <linux/in.h>
@@ -106,6 +108,35 @@ class Measurement:
         return size
 
 
+def open_socket(kind):
+    """A socket that sends and receives through the encrypted network only."""
+    opened = socket.socket(socket.AF_INET, kind)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, wireguard.NAME.encode())
+    opened.setblocking(False)
+    return opened
+
+
+class Connection:
+    """An attempt to connect to the agent of a peer by TCP."""
+
+    def __init__(self, address, now):
+        self.address, self.began = address, now
+        self.socket = open_socket(socket.SOCK_STREAM)
+        self.socket.connect_ex((address, messages.PORT))
+
+    def result(self, now):
+        """True or False, or None if it is not known yet."""
+        if not select.select([], [self.socket], [], 0)[1] and now - self.began < CONNECTION:
+            return None
+        try:
+            self.socket.getpeername()
+            return True
+        except OSError:
+            return False
+        finally:
+            self.socket.close()
+
+
 class Agent:
     def __init__(self, path):
         self.directory = network.Directory(path)
@@ -113,7 +144,7 @@ class Agent:
         self.table = Peers()
         self.guard = guard.Guard()
         self.resolver = Resolver()
-        self.control = self.relay = None
+        self.control = self.listener = self.relay = None
         self.network, self.digest, self.stamp = None, None, None
         self.public_key, self.problem = None, None
         self.mtu = mtu.HIGHEST
@@ -121,6 +152,7 @@ class Agent:
         self.place = None
         self.want_look = self.readdress = False
         self.measurements, self.measured = {}, {}
+        self.connections = {}
         self.events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
         self.events.bind((0, ADDRESSES_CHANGE))
         self.events.setblocking(False)
@@ -208,14 +240,13 @@ class Agent:
         if self.control is None or self.place != place:
             self.close()
             self.place = None
-            self.control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            self.control.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, wireguard.NAME.encode())
+            self.listen(own)
+            self.control = open_socket(socket.SOCK_DGRAM)
             self.control.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
             try:
                 self.control.bind((own, messages.PORT))
             except OSError as error:
                 raise wireguard.Problem("port_in_use", "UDP port %d of %s: %s" % (messages.PORT, own, error.strerror))
-            self.control.setblocking(False)
             script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay.py")
             self.relay = subprocess.Popen(
                 [sys.executable, "-B", script, own, str(self.network["port"])], stdin=subprocess.PIPE,
@@ -225,14 +256,27 @@ class Agent:
         self.relay.stdin.write(json.dumps(addresses).encode() + b"\n")
         self.relay.stdin.flush()
 
+    def listen(self, own):
+        """Lets peers try whether TCP gets here. Where another program has the port, they get through to that."""
+        self.listener = open_socket(socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self.listener.bind((own, messages.PORT))
+            self.listener.listen(socket.SOMAXCONN)
+        except OSError as error:
+            say("TCP port %d of %s: %s" % (messages.PORT, own, error.strerror))
+            self.listener.close()
+            self.listener = None
+
     def close(self):
-        if self.control is not None:
-            self.control.close()
+        for opened in (self.control, self.listener):
+            if opened is not None:
+                opened.close()
         if self.relay is not None:
             self.relay.stdin.close()
             self.relay.stdout.close()
             self.relay.wait()
-        self.control = self.relay = None
+        self.control = self.listener = self.relay = None
 
     # --- what arrives
 
@@ -250,6 +294,13 @@ class Agent:
             if reply is not None:
                 self.send(peer, reply)
             self.want_look = self.want_look or look
+
+    def accept(self):
+        try:
+            while True:
+                self.listener.accept()[0].close()
+        except OSError:
+            pass
 
     def send(self, peer, data, probe=False):
         try:
@@ -312,8 +363,27 @@ class Agent:
                 self.send(peer, self.table.hello(peer, now, punch=action[0] == "punch"))
             elif action[0] == "probe":
                 self.send(peer, self.table.hello(peer, now, size=action[2]), probe=True)
+            elif action[0] == "connect" and peer.name not in self.connections:
+                self.connect(peer, now)
+        self.check_connections(now)
         self.resolver.ask(self.table.names(), now)
         self.measure(now)
+
+    def connect(self, peer, now):
+        try:
+            self.connections[peer.name] = Connection(peer.address, now)
+        except OSError:
+            # no interface at present
+            pass
+
+    def check_connections(self, now):
+        for name, connection in list(self.connections.items()):
+            succeeded = connection.result(now)
+            if succeeded is not None:
+                del self.connections[name]
+                peer = self.table.by_address(connection.address)
+                if peer is not None:
+                    self.table.connected(peer, succeeded, connection.began, now)
 
     def measure(self, now):
         for name, peer in self.table.peers.items():
@@ -341,12 +411,16 @@ class Agent:
         self.next_write = now + WRITE
         self.table.changed = False
         clock = time.time()
+
+        def time_of(moment):
+            return None if moment is None else round(clock - (now - moment), 2)
         peers = {
             peer.name: {
                 "state": peer.state, "endpoint": peer.endpoint, "via": peer.via, "mtu": peer.path.value,
                 "round_trip_ms": None if peer.round_trip is None else round(peer.round_trip, 2),
-                "since": clock - (now - peer.since), "sent": peer.sent, "received": peer.received,
-                "handshake": peer.handshake,
+                "since": time_of(peer.since), "sent": peer.sent, "received": peer.received,
+                "handshake": time_of(peer.shaken), "arrived": time_of(peer.grown), "heard": time_of(peer.heard),
+                "tcp": peer.tcp,
             }
             for peer in self.table.peers.values()
         }
@@ -389,6 +463,7 @@ class Agent:
 
     def wait(self, now):
         waited = [self.events] + ([self.control, self.relay.stdout] if self.control is not None else [])
+        waited += [self.listener] if self.listener is not None else []
         ready = select.select(waited, [], [], self.step(now))[0]
         now = time.monotonic()
         if self.events in ready:
@@ -400,6 +475,8 @@ class Agent:
                 pass
         if self.control is not None and self.control in ready:
             self.receive(now)
+        if self.listener is not None and self.listener in ready:
+            self.accept()
         if self.relay is not None and self.relay.stdout in ready:
             self.relayed()
 

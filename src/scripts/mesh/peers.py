@@ -20,6 +20,8 @@ NEWS = 10.0
 PUNCH, TRIAL, BETWEEN = 0.1, 1.0, 3.0
 # all of them have failed: they are tried again after so long, because a node may have been busy, or a router replaced
 AGAIN = 20.0, 60.0, 300.0, 3600.0
+# a peer to which TCP connects is tried again after so long, and one to which it does not
+CONNECTS, REFUSES = 60.0, 5.0
 
 
 class Peer:
@@ -43,6 +45,9 @@ class Peer:
         self.queue, self.tried = [], {}
         self.trial, self.next_trial, self.punched = None, now, None
         self.rounds, self.next_round = 0, now
+        # whether TCP connects, and when it has failed the first time
+        self.tcp = self.failed = None
+        self.next_connection = now
         limit, fixed = limit
         self.path = mtu.PathMtu(limit, now, fixed)
         self.route, self.refresh = None, False
@@ -180,6 +185,7 @@ class Peers:
             peer.queue, peer.tried, peer.trial = self.news(peer), {}, None
             peer.round_trip, peer.next_attempt, peer.relayed_at = None, now, None
             peer.unanswered = {}
+            peer.tcp = peer.failed = None
             return
         if state == "direct":
             peer.worked = peer.endpoint
@@ -189,7 +195,7 @@ class Peers:
         peer.path.begin(now)
         if before == "unreachable":
             # the answer before had to wait for the handshake
-            peer.next_hello = now
+            peer.next_hello = peer.next_connection = now
             for other in self.peers.values():
                 # those who are looked for may be known there
                 if other.state == "direct":
@@ -350,7 +356,7 @@ class Peers:
             peer.next_attempt = now + ATTEMPT / 2
             return []
         peer.attempted = now
-        peer.handshake = peer.shaken = None
+        peer.handshake = None
         peer.received = peer.sent = 0
         peer.next_attempt = now + (ATTEMPT if now - peer.lost < PATIENT else RARELY) + self.later(peer)
         peer.next_hello = now
@@ -399,6 +405,28 @@ class Peers:
         if sizes:
             peer.path.limit(mtu.within(min(sizes)), now)
 
+    # --- TCP
+
+    def connects(self, peer, now):
+        """True if a connection by TCP is due, as ranks make them: a firewall may let only answers to UDP through."""
+        if not peer.is_connected() or peer.is_quiet(now) or now < peer.next_connection:
+            return False
+        # an agent that starts again refuses for a moment
+        return peer.failed is None or peer.answered > peer.failed
+
+    def connected(self, peer, succeeded, began, now):
+        """Takes the result of a connection that was begun at this time."""
+        if not peer.is_connected():
+            return
+        before = peer.tcp
+        if succeeded:
+            peer.tcp, peer.failed, peer.next_connection = True, None, now + CONNECTS
+        elif peer.failed is not None and peer.failed < began:
+            peer.tcp, peer.next_connection = False, now + REFUSES
+        else:
+            peer.failed = peer.next_hello = peer.next_connection = now
+        self.changed = self.changed or peer.tcp != before
+
     # --- what is due
 
     def due(self, now):
@@ -426,6 +454,9 @@ class Peers:
                     actions.append(("probe", peer, size))
                     # a small one as well: only if that is answered, the size is the reason
                     peer.next_hello = now if not peer.path.proven else peer.next_hello
+            if self.connects(peer, now):
+                peer.next_connection = now + REFUSES
+                actions.append(("connect", peer))
             if peer.route != peer.path.value:
                 peer.route = peer.path.value
                 self.changed = True

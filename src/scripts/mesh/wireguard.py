@@ -68,7 +68,8 @@ class Device:
             network.run(["ip", "link", "set", NAME, "mtu", str(mtu), "up"])
         except OSError as error:
             used = "ddress already in use" in str(error) or "ddress in use" in str(error)
-            raise Problem("port_in_use" if used else "wireguard", error.strerror)
+            raise Problem("port_in_use", "%s has UDP port %d" % (owner(port), port)) if used else Problem(
+                "wireguard", error.strerror)
         wanted = "%s/%d" % (address, prefix)
         try:
             if wanted not in [text for name, text in addresses(all_of_them=True) if name == NAME]:
@@ -123,6 +124,17 @@ class Device:
         """The addresses that have a route of their own."""
         lines = network.run(["ip", "-4", "route", "show", "dev", NAME]).splitlines()
         return {line.split()[0] for line in lines if line.strip() and "/" not in line.split()[0]}
+
+
+def owner(port):
+    """Names who has a UDP port: another interface of WireGuard, as far as it can be seen from here."""
+    try:
+        lines = network.run(["wg", "show", "all", "listen-port"]).splitlines()
+    except OSError:
+        lines = []
+    interfaces = [line.split()[0] for line in lines if line.split()[1:] == [str(port)]]
+    interfaces = [name for name in interfaces if name != NAME]
+    return "another WireGuard, the interface %s," % interfaces[0] if interfaces else "another program"
 
 
 def launch(level, output):

@@ -6,6 +6,7 @@
 mod engine;
 mod envs;
 mod jobs;
+mod mesh;
 mod scripts;
 mod state;
 
@@ -403,6 +404,8 @@ impl Node {
                 }
                 [.., "sh", "-c", script] if script.ends_with(WHEELS) => node.take_wheels(script, own).await,
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
+                [.., "exec", "-i", "hmesh", "python3", "-B", _, _, which] => node.print_mesh_key(which, own).await,
+                [.., "exec", "-i", "hmesh", "kill", _] => node.end_mesh_agent(own).await,
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,
                 [.., "python3", "-", "horovod.torch", _, _] => node.find_modules(own).await,

@@ -16,7 +16,7 @@ macro_rules! scripts {
 }
 
 /// The scripts that are known, each with its source.
-const SCRIPTS: [(&str, &str); 43] = scripts![
+const SCRIPTS: [(&str, &str); 46] = scripts![
     "access/access.sh",
     "env/create.sh",
     "env/list.sh",
@@ -50,6 +50,9 @@ const SCRIPTS: [(&str, &str); 43] = scripts![
     "bench/past_write.sh",
     "ledger/append.sh",
     "ledger/read.sh",
+    "mesh/install.sh",
+    "mesh/remove.sh",
+    "mesh/state.sh",
     "node/wait_port.sh",
     "pool/claim.sh",
     "pool/owner.sh",
@@ -123,7 +126,13 @@ impl Node {
                 });
                 Ok(String::new())
             }
-            "node/facts.sh" => Ok(self.edit(|state| state.facts())),
+            "mesh/install.sh" => Ok(self.edit(|state| state.install_mesh(text))),
+            "mesh/remove.sh" => Ok(self.edit(|state| state.remove_mesh())),
+            "mesh/state.sh" => Ok(self.print_mesh_state()),
+            "node/facts.sh" => {
+                let mesh = self.mesh_facts();
+                Ok(self.edit(|state| state.facts()) + &mesh)
+            }
             "node/health.sh" => Ok(self.edit(|state| {
                 let diagnosis = if variable(text, "diagnose").is_empty() { "" } else { &state.diagnosis };
                 format!("{}{diagnosis}", state.health)

@@ -2,6 +2,7 @@
 
 use super::envs::Envs;
 use super::jobs::{Directory, clock};
+use super::mesh::Mesh;
 use crate::text::digest;
 use base64::Engine as _;
 use serde_json::Value;
@@ -111,6 +112,8 @@ pub struct NodeState {
     pub host_key: Option<String>,
     /// The state of its virtualenvs.
     pub envs: Envs,
+    /// Its part in the encrypted network.
+    pub mesh: Mesh,
     /// The round trips that it measures to hosts, in microseconds; to others it cannot connect.
     pub round_trips: BTreeMap<String, u64>,
 }
@@ -222,6 +225,7 @@ impl NodeState {
             pool_owner: String::new(),
             host_key: None,
             envs: Envs::default(),
+            mesh: Mesh::default(),
             round_trips: BTreeMap::new(),
         }
     }
