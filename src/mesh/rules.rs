@@ -1,10 +1,10 @@
 //! Findings about the encrypted network: what its agents report, as rules of `doctor` and errors of `up`.
 
+use crate::inventory::Cluster;
 use crate::model::check::Check;
 use crate::model::finding::{Finding, Severity};
 use crate::model::mesh::{NetworkProblem, NetworkState, PeerPath, PeerState};
 use crate::node::mesh::NodeMesh;
-use crate::runtime::container::MESH;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of a node in the network, as it was observed.
@@ -23,27 +23,27 @@ pub struct MeshView<'a> {
 /// The reports of nodes about the others, by name.
 type Reports<'a> = BTreeMap<&'a str, &'a BTreeMap<String, PeerState>>;
 
-/// Returns what is wrong with the network. `port`: its UDP port.
-pub fn examine(port: u16, views: &[MeshView<'_>]) -> Vec<Finding> {
-    let mut found: Vec<Finding> = views.iter().filter_map(|view| of_node(port, view)).collect();
+/// Returns what is wrong with the network.
+pub fn examine(cluster: &Cluster, views: &[MeshView<'_>]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = views.iter().filter_map(|view| of_node(cluster, view)).collect();
     let states = views.iter().filter_map(|view| Some((view.name, view.mesh.current(view.now)?)));
-    found.extend(between(port, &states.collect()));
+    found.extend(between(cluster.network_port, &states.collect()));
     found
 }
 
 /// Returns why a node has no network.
-fn of_node(port: u16, view: &MeshView<'_>) -> Option<Finding> {
+fn of_node(cluster: &Cluster, view: &MeshView<'_>) -> Option<Finding> {
     let error = |message: String| Finding::new(Severity::Error, Check::EncryptedNetwork, view.name, message);
-    let why = "no other node reaches it";
+    let (why, container) = ("no other node reaches it", &cluster.network_interface);
     match view.mesh.current(view.now) {
-        _ if !view.is_up => Some(error(format!("{MESH} does not run")).explain(why, "hvdctl up")),
+        _ if !view.is_up => Some(error(format!("{container} does not run")).explain(why, "hvdctl up")),
         None => {
-            let message = format!("the agent in {MESH} has written no state for a while");
-            Some(error(message).explain(why, format!("see the logs of {MESH} on the node, then hvdctl up")))
+            let message = format!("the agent in {container} has written no state for a while");
+            Some(error(message).explain(why, format!("see the logs of {container} on the node, then hvdctl up")))
         }
         Some(NetworkState { problem: Some(problem), .. }) => {
             let message = format!("it has no encrypted network: {}", problem.text);
-            Some(error(message).explain(why, hint(problem, port)))
+            Some(error(message).explain(why, hint(problem, cluster)))
         }
         Some(state) if state.network != view.mesh.hash => {
             let message = "its agent does not know the network as it is now";
@@ -54,15 +54,16 @@ fn of_node(port: u16, view: &MeshView<'_>) -> Option<Finding> {
 }
 
 /// Returns the next step for a node whose agent has this problem.
-pub fn hint(problem: &NetworkProblem, port: u16) -> String {
+pub fn hint(problem: &NetworkProblem, cluster: &Cluster) -> String {
     match problem.kind.as_str() {
         "no_tun" => "the node needs /dev/net/tun or WireGuard in its kernel: as root there, modprobe tun".to_owned(),
         "port_in_use" => format!(
-            "`ss -lnup` on the node shows which program has it, perhaps another WireGuard; instead of {port}, network_port \
-             in [cluster] may name another one"
+            "another WireGuard has it, perhaps another cluster's (`wg show` on the node), or a program (`ss -lnup`); instead \
+             of {}, network_port in [cluster] may name another one",
+            cluster.network_port
         ),
         "address_in_use" => "another interface has its address: set network_range in [cluster]".to_owned(),
-        _ => format!("the logs of {MESH} on the node show more"),
+        _ => format!("the logs of {} on the node show more", cluster.network_interface),
     }
 }
 
@@ -124,7 +125,7 @@ fn unreached(nodes: Vec<String>, message: String, port: u16) -> Finding {
 fn pairs<'a>(reports: &Reports<'a>) -> Vec<(&'a str, &'a str, [Option<&'a PeerState>; 2])> {
     let ordered = |a: &'a str, b: &'a str| if a < b { (a, b) } else { (b, a) };
     let reported = reports.iter().flat_map(|(name, peers)| peers.keys().map(move |peer| ordered(name, peer)));
-    let pairs: BTreeSet<(&str, &str)> = reported.collect();
+    let pairs: BTreeSet<(&str, &str)> = reported.filter(|(a, b)| a != b).collect();
     let of = |a: &str, b: &str| reports.get(a).and_then(|peers| peers.get(b));
     pairs.into_iter().map(|(a, b)| (a, b, [of(a, b), of(b, a)])).collect()
 }
@@ -200,7 +201,7 @@ mod tests {
         for (name, mesh) in nodes {
             views.push(MeshView { name, mesh, now: 101.0, is_up: true });
         }
-        examine(51820, &views).iter().map(|finding| format!("{} {finding}", finding.severity)).collect()
+        examine(&Cluster::default(), &views).iter().map(|finding| format!("{} {finding}", finding.severity)).collect()
     }
 
     #[test]
@@ -271,7 +272,7 @@ mod tests {
         assert!(found(&[("a", with_problem("address_in_use"))])[0].contains("network_range"));
         assert!(found(&[("a", NodeMesh::default())])[0].contains("has written no state"));
         let (name, mesh) = ("a", &NodeMesh::default());
-        let down = examine(1, &[MeshView { name, mesh, now: 1.0, is_up: false }]);
+        let down = examine(&Cluster::default(), &[MeshView { name, mesh, now: 1.0, is_up: false }]);
         assert!(down[0].message.contains("hmesh does not run"));
     }
 }

@@ -108,7 +108,7 @@ class Measurement:
 class Agent:
     def __init__(self, path):
         self.directory = network.Directory(path)
-        self.device = wireguard.Device()
+        self.device = wireguard.Device(None)
         self.table = Peers()
         self.resolver = Resolver()
         self.control = self.relay = None
@@ -145,6 +145,7 @@ class Agent:
         wanted = next((node for node in self.network["nodes"] if node["name"] == self.network["node"]), {})
         try:
             self.public_key = self.directory.own_key(wanted.get("public_key"))
+            self.name_device(self.network["interface"])
             self.check_address()
             self.device.ensure()
             prefix = int(self.network["range"].split("/")[1])
@@ -167,10 +168,17 @@ class Agent:
             say("%s: %s" % (kind, text))
         self.problem = found
 
+    def name_device(self, name):
+        """Removes the interface if it has another name from now on."""
+        if self.device.name not in (None, name):
+            wireguard.remove(self.device.name)
+        if self.device.name != name:
+            self.device = wireguard.Device(name)
+
     def check_address(self):
         """Another interface with an address of the range would get the packets of peers."""
         for name, text in wireguard.addresses(all_of_them=True):
-            if name != wireguard.NAME and text.split("/")[0] == self.network["address"]:
+            if name != self.device.name and text.split("/")[0] == self.network["address"]:
                 raise wireguard.Problem("address_in_use", "%s has the address %s" % (name, text))
 
     def apply(self, now):
@@ -201,12 +209,12 @@ class Agent:
     def open(self):
         """Opens the socket of the agents' messages and starts the relay, unless they are there."""
         own = self.network["address"]
-        place = own, self.network["port"], socket.if_nametoindex(wireguard.NAME)
+        place = own, self.network["port"], socket.if_nametoindex(self.device.name)
         if self.control is None or self.place != place:
             self.close()
             self.place = None
             self.control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            self.control.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, wireguard.NAME.encode())
+            self.control.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.device.name.encode())
             self.control.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
             try:
                 self.control.bind((own, messages.PORT))
@@ -215,7 +223,7 @@ class Agent:
             self.control.setblocking(False)
             script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay.py")
             self.relay = subprocess.Popen(
-                [sys.executable, "-B", script, own, str(self.network["port"])], stdin=subprocess.PIPE,
+                [sys.executable, "-B", script, self.device.name, own, str(self.network["port"])], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE)
             self.place = place
         addresses = sorted(peer.address for peer in self.table.peers.values())
