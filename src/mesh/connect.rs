@@ -81,7 +81,8 @@ impl Connecting<'_> {
         let (observed, addresses) = self.address(observed, &hosts)?;
         let needs: Vec<Need> = observed.ok.iter().map(|node| self.need(node)).collect();
         let (done, refused) = self.plan(&observed.ok, &hosts, &needs, &addresses)?;
-        let needs = NodeResults { ok: needs, failed: Vec::new() }.leave_out(refused.clone(), |need| need.observed.name());
+        let needs =
+            NodeResults { ok: needs, failed: Vec::new() }.leave_out(refused.clone(), |need| need.observed.name());
         let observed = observed.without(events, refused, ObservedNode::name);
         if self.dry_run {
             let name = &cluster.network_interface;
@@ -133,11 +134,13 @@ impl Connecting<'_> {
         let Site { target, events, .. } = self.site;
         if !observed.ok.is_empty() && !observed.ok.iter().any(|node| node.member.node.is_source()) {
             let hint = "let the master take part (--on), or repair it: root of other nodes decides what these know";
-            return Err(Error::check("neither the master nor a node of yours can say what the encrypted network is", hint));
+            return Err(Error::check(
+                "neither the master nor a node of yours can say what the encrypted network is",
+                hint,
+            ));
         }
         let views = views(&observed.ok, hosts);
-        let addresses =
-            plan::addresses(target.cluster(), &views, &plan::elsewhere(&target.inventory.nodes, &views))?;
+        let addresses = plan::addresses(target.cluster(), &views, &plan::elsewhere(&target.inventory.nodes, &views))?;
         let collisions = plan::collisions(target.cluster(), addresses.range, &views);
         Ok((observed.without(events, collisions, ObservedNode::name), addresses))
     }

@@ -94,7 +94,9 @@ pub fn refuse_foreign(cluster: &Cluster, observed: &ObservedNode) -> Option<Node
     let name = &cluster.network_interface;
     let foreign = ForeignContainer::find(name, &cluster.name, &observed.runtime.containers)?;
     let hint = match (&foreign.newer, &foreign.cluster) {
-        (None, Some(_)) => "set network_interface and network_port in [cluster]: each cluster on a node has its own".into(),
+        (None, Some(_)) => {
+            "set network_interface and network_port in [cluster]: each cluster on a node has its own".into()
+        }
         _ => foreign.hint("cluster.network_interface"),
     };
     Some(NodeError::failed(observed.name(), &format!("start {name}"), foreign).hint(hint))
@@ -153,7 +155,8 @@ pub async fn public_key(cluster: &Cluster, member: &Member, is_new: bool) -> Res
     let (agent, transport) = (format!("{directory}/run/agent.py"), &member.transport);
     let argv = ["python3", "-B", &agent, &directory, if is_new { "new-key" } else { "key" }];
     let operation = "make its key of the encrypted network";
-    let ran = member.runtime().await?.run_in(&cluster.network_interface, &argv, b"", operation, transport.limit()).await?;
+    let ran =
+        member.runtime().await?.run_in(&cluster.network_interface, &argv, b"", operation, transport.limit()).await?;
     let printed = transport.succeeded(ran, operation)?.stdout;
     let key = String::from_utf8_lossy(&printed).trim().to_owned();
     match is_key(&key) {
@@ -205,7 +208,10 @@ pub async fn wait(
                 Some(state) => Ok(state.clone()),
                 None => Err(NodeError::failed(name, OPERATION, format!("the agent in {container} writes no state"))
                     .kind(ErrorKind::Failed)
-                    .hint(format!("`{} logs {container}` on the node shows why", member.transport.engine_name().command()))),
+                    .hint(format!(
+                        "`{} logs {container}` on the node shows why",
+                        member.transport.engine_name().command()
+                    ))),
             };
         }
         sleep(PAUSE).await;

@@ -40,11 +40,7 @@ fn candidates() -> impl Iterator<Item = AddressRange> {
 }
 
 /// Returns the route of a node that leads to addresses of a range, other than that of the network itself.
-fn collision<'a>(
-    cluster: &Cluster,
-    range: AddressRange,
-    node: &'a MeshNode<'_>,
-) -> Option<&'a (AddressRange, String)> {
+fn collision<'a>(cluster: &Cluster, range: AddressRange, node: &'a MeshNode<'_>) -> Option<&'a (AddressRange, String)> {
     let mesh = &node.facts.mesh;
     let current = mesh.file.as_ref().map(|file| &file.interface);
     let is_own = |interface: &String| *interface == cluster.network_interface || current == Some(interface);

@@ -86,7 +86,9 @@ fn is_sound(file: &NetworkFile) -> bool {
         let places = [&node.endpoints, &node.local];
         is_name(&node.name)
             && is_key(&node.public_key)
-            && places.iter().all(|places| places.len() <= MOST_ENDPOINTS && places.iter().all(|place| is_endpoint(place)))
+            && places
+                .iter()
+                .all(|places| places.len() <= MOST_ENDPOINTS && places.iter().all(|place| is_endpoint(place)))
     };
     is_name(&file.node)
         && is_interface(&file.interface)
@@ -150,7 +152,9 @@ mod tests {
     fn what_root_of_a_node_invents_reaches_no_terminal_and_no_other_node() {
         let key = "jNQKmw1DXbVGOXzvfW4zEkVGXnJ4cUKXTlLgjP9qXVQ=";
         let node = |name: &str, key: &str, endpoint: &str| {
-            format!(r#"{{"name":"{name}","address":"10.9.0.2","public_key":"{key}","endpoints":["{endpoint}"],"local":[]}}"#)
+            format!(
+                r#"{{"name":"{name}","address":"10.9.0.2","public_key":"{key}","endpoints":["{endpoint}"],"local":[]}}"#
+            )
         };
         let file = |interface: &str, node: &str| {
             let file = format!(
@@ -182,8 +186,7 @@ mod tests {
 
     #[test]
     fn a_state_that_is_old_or_of_another_network_says_nothing() {
-        let file =
-            r#"{"cluster":"lab","node":"a","interface":"hmesh","port":1,"range":"10.9.0.0/24","address":"10.9.0.1","mtu":null,"nodes":[]}"#;
+        let file = r#"{"cluster":"lab","node":"a","interface":"hmesh","port":1,"range":"10.9.0.0/24","address":"10.9.0.1","mtu":null,"nodes":[]}"#;
         let state = |time: u32, network: &str, path: &str| {
             format!(r#"{{"time":{time},"network":"{network}","peers":{{"b":{{"state":"{path}"}}}}}}"#)
         };

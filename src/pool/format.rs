@@ -1,6 +1,8 @@
 //! The publication of a node by its owner: the text that is signed, and the name of its file.
 
-use crate::inventory::{ENDPOINT, GPU, Gpus, HOST, HOST_KEY, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule};
+use crate::inventory::{
+    ENDPOINT, GPU, Gpus, HOST, HOST_KEY, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule,
+};
 use crate::model::grade::{Grade, NodeKind};
 use crate::node::facts::MOST_CORES;
 use crate::text::digest;
@@ -268,7 +270,9 @@ pub(crate) mod tests {
         ] {
             assert_eq!(refused(&|n| n.host_key = Some(key.into())), "`host_key` is out of range", "{key}");
         }
-        for endpoint in ["gate", "home.example.org:51820", "127.0.0.1", "[::1]", "[fd00::1", "-o.example.org", "a b.org", ""] {
+        for endpoint in
+            ["gate", "home.example.org:51820", "127.0.0.1", "[::1]", "[fd00::1", "-o.example.org", "a b.org", ""]
+        {
             assert_eq!(refused(&|n| n.endpoint = Some(endpoint.into())), "`endpoint` is out of range", "{endpoint}");
         }
         assert_eq!(refused(&|n| n.score = Some(1.5)), "`score` is out of range");

@@ -41,7 +41,8 @@ pub fn nodes(picked: &[&PoolNode], user: Option<&str>, own: Option<&str>, networ
         name
     };
     let is_first = |number: usize, endpoint: &str| {
-        let is_same = |other: &&PoolNode| other.endpoint.as_ref().is_some_and(|other| other.eq_ignore_ascii_case(endpoint));
+        let is_same =
+            |other: &&PoolNode| other.endpoint.as_ref().is_some_and(|other| other.eq_ignore_ascii_case(endpoint));
         picked.iter().position(is_same) == Some(number)
     };
     let node = |(number, node): (usize, &&PoolNode)| Node {

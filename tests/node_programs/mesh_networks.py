@@ -116,7 +116,7 @@ class Node:
 
 class Networks:
     """`kinds` as of networks.sh. Only nodes with a public address or a forwarded port have an endpoint, unless
-    `endpoints` has others by the number of the node. `beside` are networks on whose nodes these have another cluster."""
+    `endpoints` has others by the number of the node. `beside`: those of another cluster on the same nodes."""
 
     def __init__(self, kinds, mtu=None, start=True, endpoints=None, beside=None):
         # namespaces of two runs at once have different names
@@ -174,8 +174,8 @@ class Networks:
             path = os.path.join(node.path, "network.json")
             with open(path + ".new", "w") as file:
                 json.dump({
-                    "cluster": "lab", "node": node.name, "interface": self.interface, "port": self.port, "range": self.range,
-                    "address": node.address, "mtu": self.mtu, "nodes": nodes,
+                    "cluster": "lab", "node": node.name, "interface": self.interface, "port": self.port,
+                    "range": self.range, "address": node.address, "mtu": self.mtu, "nodes": nodes,
                 }, file)
             os.rename(path + ".new", path)
 

@@ -260,7 +260,8 @@ class Cases(unittest.TestCase):
             self.assertEqual(one.peer(other)["endpoint"], "%s:%d" % (other.outside(), networks.port))
             self.sends(one, other)
         # the address of one is no place at which others reach the other
-        ask = "import sys; sys.path.insert(0, %r); import wireguard; print(wireguard.addresses())" % mesh_networks.PROGRAMS
+        ask = "import sys; sys.path.insert(0, %r); import wireguard; print(wireguard.addresses())"
+        ask %= mesh_networks.PROGRAMS
         self.assertNotRegex(first.nodes[0].run(sys.executable, "-c", ask)[1], r"10\.21[89]\.")
         second.interface = "hmesh-other"
         second.write()

@@ -94,7 +94,10 @@ fn a_range_that_a_node_uses_is_not_taken() {
         known[1].mesh.routes = vec![("10.90.0.0/16".parse().unwrap(), device.to_owned())];
         assert_eq!(plan(inventory, &known).unwrap()["n0"].range.to_string(), expected, "{device}");
     }
-    assert_eq!(changes(first.get("n0"), &plan(&renamed, &[facts("", first.get("n0")), facts("", None)]).unwrap()["n0"])[0], NetworkChange::Interface("hmesh-2".into()));
+    assert_eq!(
+        changes(first.get("n0"), &plan(&renamed, &[facts("", first.get("n0")), facts("", None)]).unwrap()["n0"])[0],
+        NetworkChange::Interface("hmesh-2".into())
+    );
     let everywhere = [facts("10.0.0.0/8\n172.16.0.0/12\n100.64.0.0/10", None), facts("", None)];
     assert!(plan(&two, &everywhere).is_err());
     let small = inventory(9, Some("10.1.0.0/29"));

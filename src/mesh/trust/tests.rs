@@ -122,7 +122,7 @@ fn who_does_not_reach_others_costs_only_itself_its_network() {
     assert_eq!(at_fault(&[["a", "b"]]), ["a", "b"]);
     assert_eq!(at_fault(&[["a", "own1"]]), ["a"]);
     assert_eq!(at_fault(&[["a", "b"], ["a", "c"], ["a", "own1"]]), ["a"]);
-    assert_eq!(at_fault(&[["b", "a"], ["c", "a"], ["c", "d"]]), ["a", "c", "d"]);
+    assert_eq!(at_fault(&[["b", "a"], ["c", "a"], ["d", "a"], ["c", "d"]]), ["a", "c", "d"]);
     assert_eq!(at_fault(&[["own1", "own2"], ["own1", "own3"]]), ["own1"]);
     // however many others say so
     assert_eq!(at_fault(&[["a", "own1"], ["b", "own1"], ["c", "own1"], ["b", "c"]]), ["a", "b", "c"]);

@@ -10,7 +10,7 @@ import network
 TUN = "/dev/net/tun"
 # seconds until wireguard-go answers
 START = 5
-# interfaces whose addresses only this node and its containers have, and those of encrypted networks, whichever cluster's
+# interfaces whose addresses only this node and its containers have, and those of all encrypted networks
 INSIDE = ("docker", "br-", "veth", "virbr", "cni", "podman", "lxc", "flannel", "cali", "hmesh")
 
 

@@ -152,8 +152,7 @@ mod tests {
         let nodes = [MeasuringPoint::Here, MeasuringPoint::Node].map(measured).to_vec();
         let group =
             NodeGroup { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_millis(1) };
-        let choice =
-            PoolChoice { name: "pool".into(), own: None, group, nodes, unmeasured: 0, left_out: Vec::new() };
+        let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, unmeasured: 0, left_out: Vec::new() };
         let options = PoolPick { np: 16, user: None, master: None, format: None };
         let text = outcome(&options, &Inventory::local("node1", "image").cluster, choice).text.to_string();
         let line = format!("1 of them measured from {}: they lack python3, or did not answer in time", host_name());
