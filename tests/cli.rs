@@ -651,6 +651,7 @@ fn a_forged_file_of_a_pool_is_shown_as_such() {
         host_key: Some("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr".into())
             .filter(|_| name != "old"),
         address: None,
+        endpoint: None,
         kind: hvdctl::model::grade::NodeKind { cores: 8, ..Default::default() },
         grade: hvdctl::model::grade::Grade::A,
         score: Some(1.0),

@@ -50,6 +50,7 @@ fn the_smallest_has_the_documented_defaults() {
         network: None,
         network_range: None,
         network_port: 51820,
+        network_interface: "hmesh".into(),
         port: 12345,
         worker: "hworker".into(),
         master: "hmaster".into(),

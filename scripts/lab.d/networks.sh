@@ -141,7 +141,7 @@ only_udp() {
   {
     printf '%s\n' '*filter' ':hvdctl-lab - [0:0]' '-I INPUT -j hvdctl-lab' '-A hvdctl-lab -i wan0 -p tcp -j DROP'
     in_node "$1" ip -o -4 addr show | while read -r _ name _ text _; do
-      case $name in lo | wan0 | hmesh) continue ;; esac
+      case $name in lo | wan0 | hmesh*) continue ;; esac
       gateway=$(in_node "$1" ip -4 route show default dev "$name" | sed -n 's/.*via \([0-9.]*\).*/\1/p' | head -n 1)
       [ -z "$gateway" ] || printf '%s\n' "-A hvdctl-lab -i $name -s $gateway -j RETURN"
       printf '%s\n' "-A hvdctl-lab -i $name -s $text -j DROP"

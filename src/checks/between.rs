@@ -175,9 +175,9 @@ pub fn logins(matrix: &Matrix, port: u16, is_encrypted: bool) -> Vec<Finding> {
     matrix.rows().into_iter().map(finding).collect()
 }
 
-/// Connections on random ports that failed. `open`: the workers' port can be reached. `is_encrypted`: set if they went
-/// through the encrypted network.
-pub fn ports(matrix: &Matrix, open: Option<u16>, is_encrypted: bool) -> Vec<Finding> {
+/// Connections on random ports that failed. `open`: the workers' port can be reached. `network`: the interface of the
+/// encrypted network, if they went through it.
+pub fn ports(matrix: &Matrix, open: Option<u16>, network: Option<&str>) -> Vec<Finding> {
     let firewall = open.map_or(String::new(), |port| format!("a firewall allows port {port} but not the others; "));
     let in_firewalls =
         "allow TCP ports above 1023 between the nodes in both directions (the nodes' firewalls, security groups)";
@@ -185,7 +185,7 @@ pub fn ports(matrix: &Matrix, open: Option<u16>, is_encrypted: bool) -> Vec<Find
         let message = format!("cannot reach {} on random high ports: {}", nodeset::fold(&row.to), row.reason);
         Finding::of_nodes(Error, Check::Ports, row.from, message).explain(
             format!("{firewall}ranks connect on random ports above 1023, and hang without a message if they cannot"),
-            if is_encrypted { let_in() } else { in_firewalls.to_owned() },
+            network.map_or_else(|| in_firewalls.to_owned(), let_in),
         )
     };
     matrix.rows().into_iter().map(finding).collect()

@@ -178,7 +178,7 @@ fn encrypted_network(inventory: &Inventory, views: &[NodeView<'_>]) -> Vec<Findi
             MeshView { name: known.name(), mesh: &known.facts.mesh, now, is_up }
         })
         .collect();
-    let mut found = rules::examine(cluster.network_port, &views);
+    let mut found = rules::examine(cluster, &views);
     found.extend(shared_network(known));
     found
 }

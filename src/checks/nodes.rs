@@ -140,7 +140,12 @@ fn image(inventory: &Inventory, view: &NodeView<'_>) -> Option<Finding> {
 fn containers(inventory: &Inventory, view: &NodeView<'_>) -> Vec<Finding> {
     let cluster = &inventory.cluster;
     let mut found = Vec::new();
-    for (name, field, needed) in [(&cluster.worker, "worker", true), (&cluster.master, "master", view.node.master)] {
+    let has_network = cluster.network.is_some() && inventory.nodes.len() > 1;
+    for (name, field, needed) in [
+        (&cluster.worker, "worker", true),
+        (&cluster.master, "master", view.node.master),
+        (&cluster.network_interface, "network_interface", has_network),
+    ] {
         let foreign = ForeignContainer::find(name, &cluster.name, view.containers);
         found.extend(foreign.filter(|_| needed).map(|foreign| {
             view.error(Check::Container, foreign.to_string()).explain(

@@ -247,12 +247,12 @@ fn pairs() {
             })
             .to_vec(),
     };
-    let found = ports(&matrix("no answer within 3 s"), Some(12345), false);
+    let found = ports(&matrix("no answer within 3 s"), Some(12345), None);
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].nodes, ["gpu01", "gpu02"]);
     assert_eq!(found[0].message, "cannot reach gpu03 on random high ports: no answer within 3 s");
     assert!(found[0].why.starts_with("a firewall allows port 12345 but not the others; "));
-    assert!(!ports(&matrix("x"), None, false)[0].why.contains("firewall"));
+    assert!(!ports(&matrix("x"), None, None)[0].why.contains("firewall"));
     let found = logins(&matrix("Connection timed out"), 12345, false);
     assert_eq!(found[0].message, "cannot log in to gpu03 on port 12345: Connection timed out");
     assert!(found[0].hint.starts_with("allow TCP port 12345"));

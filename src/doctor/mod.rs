@@ -257,10 +257,11 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
         }
         Err(error) => return Err(error),
     };
-    let (port, is_encrypted) = (inventory.cluster.port, inventory.cluster.network.is_some());
+    let cluster = &inventory.cluster;
+    let (port, network) = (cluster.port, cluster.network.map(|_| cluster.network_interface.as_str()));
     let open = !logins.pairs.is_empty() && logins.pairs.iter().all(|pair| pair.reason.is_none());
-    found.extend(checks::logins(&logins, port, is_encrypted));
-    found.extend(checks::ports(&ports, open.then_some(port), is_encrypted));
+    found.extend(checks::logins(&logins, port, network.is_some()));
+    found.extend(checks::ports(&ports, open.then_some(port), network));
     Ok(found)
 }
 

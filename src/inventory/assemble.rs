@@ -6,7 +6,6 @@ use super::layout;
 use super::nodes::{nodes, separate_mounts};
 use super::reader::{Section, typed};
 use super::{Bench, Cluster, Inventory, Pool, Slurm};
-use crate::model::mesh::INTERFACE;
 use crate::text::nodeset::{Groups, groups_in, select};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -45,7 +44,7 @@ fn read(document: &DeTable<'_>, file: &Path, report: &FaultReport<'_>) -> Option
     });
     let mut nodes = if is_only_slurm { Vec::new() } else { nodes(&root, &defaults.unwrap_or_default(), &cluster)? };
     if cluster.network.is_some() && nodes.len() > 1 {
-        nodes.iter_mut().for_each(|node| node.interface = Some(INTERFACE.to_owned()));
+        nodes.iter_mut().for_each(|node| node.interface = Some(cluster.network_interface.clone()));
     }
     let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
     let groups = groups(&root, &names);
@@ -95,11 +94,14 @@ fn cluster(root: &Section<'_>) -> Cluster {
     let mut cluster: Cluster = typed(given);
     cluster.place_state(|field| section.value(field).is_some());
     // both containers are on the master; keys must not lie in what is uploaded or purged with projects and jobs
-    let containers = [("worker", &cluster.worker), ("master", &cluster.master)];
+    let [worker, master] = [("worker", &cluster.worker), ("master", &cluster.master)];
+    let network = cluster.network.map(|_| ("network_interface", &cluster.network_interface));
+    let containers = [worker, master].into_iter().flat_map(|other| network.map(|network| [network, other]));
+    let containers = containers.chain([[worker, master]]);
     let (ssh, projects) = (("ssh_dir", &cluster.ssh_dir), ("projects_dir", &cluster.projects_dir));
     let (jobs, data) = (("jobs_dir", &cluster.jobs_dir), ("data_dir", &cluster.data_dir));
     let directories = [[ssh, projects], [ssh, jobs], [projects, jobs], [ssh, data], [projects, data], [jobs, data]];
-    for [(one, first), (other, second)] in [containers].into_iter().chain(directories) {
+    for [(one, first), (other, second)] in containers.chain(directories) {
         if Path::new(first).starts_with(second) || Path::new(second).starts_with(first) {
             let field = if section.value(other).is_some() { other } else { one };
             let (first, second) = (quoted(first), quoted(second));

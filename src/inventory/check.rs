@@ -1,7 +1,7 @@
 //! Rules for the values of single fields.
 
 use crate::model::launcher::is_reserved;
-use crate::model::mesh::AddressRange;
+use crate::model::mesh::{AddressRange, PRIVATE};
 use crate::text::nodeset::expand;
 use crate::text::public_key;
 use regex::{Captures, Regex};
@@ -154,8 +154,13 @@ rules! {
     pub(super) NETWORK_RANGE: "a range of private IPv4 addresses like \"10.90.0.0/16\", of 8 to 65536 addresses", 18,
         "^[0-9.]+/(?:1[6-9]|2[0-9])$", network_range;
 
+    /// The interface of the encrypted network. All begin alike, so that a node's other interfaces are safe, and agents
+    /// know the addresses of all such networks.
+    pub(super) NETWORK_INTERFACE: "hmesh, or a name that begins so, of at most 15 lower-case letters, digits, `_` and `-`", 15,
+        "^hmesh[a-z0-9_-]*$", |_| Ok(());
+
     /// Where a node is reached on the port of the encrypted network.
-    pub(super) ENDPOINT: "a host and a UDP port, like \"gpu.example.org:51820\", \"203.0.113.5\" or \"[fd00::1]:51820\"",
+    pub ENDPOINT: "a host and a UDP port, like \"gpu.example.org:51820\", \"203.0.113.5\" or \"[fd00::1]:51820\"",
         260, r"^(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[A-Fa-f0-9:.]+\])(?::[1-9][0-9]{0,4})?$",
         |text| destination(text).map(|_| ());
 
@@ -207,14 +212,9 @@ pub(super) fn destination(text: &str) -> Checked<(Option<&str>, &str, Option<u16
     Ok((user, host, port.transpose()?))
 }
 
-/// The addresses that no machine on the internet has: those of RFC 1918, and of RFC 6598.
-const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
-
 fn network_range(text: &str) -> Checked<()> {
     let range: AddressRange = text.parse().map_err(|expected| format!("expected {expected}"))?;
-    let is_private =
-        PRIVATE.iter().any(|private| private.parse().is_ok_and(|private: AddressRange| private.covers(range)));
-    refuse_if(!is_private || range.hosts().count() < 6, format!("private are {}", PRIVATE.join(", ")))
+    refuse_if(!range.is_private(), format!("private are {}", PRIVATE.join(", ")))
 }
 
 /// Directories that belong to the system or its users: their contents are not hvdctl's to set up and purge.

@@ -87,8 +87,11 @@ tables! {
         network: Option<NetworkKind> = None, Choice(&["wireguard"]);
         /// The range of the nodes' addresses in that network; otherwise one that none of them has a route to.
         network_range: Option<mesh::AddressRange> = None, Text(&check::NETWORK_RANGE);
-        /// UDP port of that network on every node.
+        /// UDP port of that network on every node. Two clusters on the same nodes need one each.
         network_port: u16 = 51820, PORT;
+        /// Name of that network's interface and of its container on every node. Two clusters on the same nodes need one
+        /// each.
+        network_interface: String = mesh::INTERFACE.into(), Text(&check::NETWORK_INTERFACE);
         /// Port of the workers' sshd, over which the nodes reach each other.
         port: u16 = 12345, PORT;
         /// Name of the worker's container on every node.

@@ -223,8 +223,12 @@ mod tests {
         let interfaces: Vec<_> = inventory.nodes.iter().map(|node| node.interface.as_deref()).collect();
         assert_eq!(interfaces, [Some("hmesh"), Some("hmesh")]);
         assert_eq!(inventory.cluster.network_dir(), "/opt/horovod/network@lab");
+        let named =
+            read("network = \"wireguard\"\nnetwork_interface = \"hmesh-2\"", "\n[[node]]\nhost = \"b\"").unwrap();
+        assert_eq!(named.nodes[1].interface.as_deref(), Some("hmesh-2"));
         let outside = inventory.outside_network();
         assert!(outside.cluster.network.is_none() && outside.nodes.iter().all(|node| node.interface.is_none()));
+        assert!(read("worker = \"hmesh\"", "").is_ok(), "without a network it is a name as any other");
         // it needs no other node
         assert_eq!(read("network = \"wireguard\"", "").unwrap().nodes[0].interface, None);
         for (cluster, node, why) in [
@@ -232,6 +236,16 @@ mod tests {
             ("network = \"wireguard\"", "interface = \"eth0\"", "their own"),
             ("network = \"wireguard\"\nnetwork_range = \"8.8.0.0/16\"", "", "private are"),
             ("network = \"wireguard\"\nnetwork_range = \"10.9.0.1/24\"", "", "which is 10.9.0.0"),
+            (
+                "network = \"wireguard\"\nworker = \"hmesh\"",
+                "",
+                "cluster.worker: `network_interface` and `worker` must not",
+            ),
+            (
+                "network = \"wireguard\"\nmaster = \"hmesh\"",
+                "",
+                "cluster.master: `network_interface` and `master` must not",
+            ),
             ("network_range = \"10.9.0.0/24\"", "", "only with"),
             ("", "endpoint = \"a:7\"", "only with"),
             ("network = \"wireguard\"", "endpoint = \"a:70000\"", "1 to 65535"),

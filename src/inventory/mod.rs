@@ -31,7 +31,7 @@ mod sets;
 pub use crate::model::engine::{EngineChoice, RuntimeChoice};
 pub use crate::model::launcher::{Bind, Controller, LauncherName};
 pub use check::{
-    FILE, GPU, HOST, HOST_KEY, IMAGE, LINE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size,
+    ENDPOINT, FILE, GPU, HOST, HOST_KEY, IMAGE, LINE, NAME, NODE_NAME, OWNER, Rule, USER, VARIABLE, is_ipv6, parse_size,
 };
 pub use container::{Device, Mount, Ulimit};
 pub use env_file::env_lines;
@@ -124,6 +124,12 @@ impl Node {
     /// own nodes, and the master, which can log in to the workers of all.
     pub fn is_source(&self) -> bool {
         self.master || self.owner.is_none()
+    }
+
+    /// Returns its `endpoint` without the port.
+    pub fn endpoint_host(&self) -> Option<String> {
+        let (_, host, _) = check::destination(self.endpoint.as_deref()?).ok()?;
+        Some(if host.contains(':') { format!("[{host}]") } else { host.to_owned() })
     }
 }
 

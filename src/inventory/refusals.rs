@@ -61,6 +61,14 @@ cluster.network_range: a range of private IPv4 addresses like "10.90.0.0/16", of
 cluster.network_port: a port from 1 to 65535
   0 -> 0
   "51820" -> "51820"
+cluster.network_interface: hmesh, or a name that begins so, of at most 15 lower-case letters, digits, `_` and `-`
+  "" -> ""
+  "wg0" -> "wg0"
+  "eth0" -> "eth0"
+  "hmesh.1" -> "hmesh.1"
+  "hmesh-Lab" -> "hmesh-Lab"
+  "hmesh-0123456789" -> "hmesh-0123456789"; it is 16 characters long
+  7 -> 7
 cluster.worker: a container's name: 2 to 63 letters, digits, `_`, `.` or `-`, the first a letter or digit
   "" -> ""
   "w" -> "w"

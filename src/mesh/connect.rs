@@ -1,9 +1,9 @@
-//! Makes the encrypted network what the inventory says: plans, gets the image, starts `hmesh`, carries the public keys, and
+//! Makes the encrypted network what the inventory says: plans, gets the image, starts the containers, carries the public keys, and
 //! waits until all nodes reach each other.
 
 use super::install;
 use super::plan::{self, Addresses, MeshNode, NetworkChange, OPERATION};
-use super::rules;
+use super::{rules, trust};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, facts};
@@ -16,8 +16,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Node};
 use crate::model::finding::{Finding, Severity};
-use crate::model::mesh::{INTERFACE, NetworkFile, NetworkNode, NetworkState};
-use crate::runtime::container::MESH;
+use crate::model::mesh::{NetworkFile, NetworkNode, NetworkState};
 use crate::text::nodeset;
 use crate::worker::apply::WorkerPlan;
 use crate::worker::plan::Tense;
@@ -64,7 +63,7 @@ impl Connecting<'_> {
     /// was done have to be observed again: they have their address only now.
     ///
     /// # Errors
-    /// If no range is free, an endpoint stands for no address, or jobs would lose their network; when the command is
+    /// If no range is free, only nodes of other owners answer, or jobs would lose their network; when the command is
     /// cancelled. A failure on some nodes is part of the result.
     pub async fn run(
         &self,
@@ -72,66 +71,120 @@ impl Connecting<'_> {
         accepts: impl AsyncFn(&str) -> Result<bool, Error>,
     ) -> Result<NetworkUp, Error> {
         let Site { target, session, events, .. } = self.site;
-        let cluster = target.cluster();
-        if cluster.network.is_none() || target.inventory.nodes.len() < 2 {
+        let (cluster, all) = (target.cluster(), &target.inventory.nodes);
+        if cluster.network.is_none() || all.len() < 2 {
             return Ok(NetworkUp { nodes: observed, done: BTreeMap::new() });
         }
-        let refused = observed.ok.iter().filter_map(refuse_rootless).collect();
-        let observed = observed.without(events, refused, ObservedNode::name);
-        session.cancellation.run(check_endpoints(target)).await?;
+        let usable = async { Ok(self.usable(observed).await) };
+        let observed = session.cancellation.run(usable).await?;
         let hosts = session.cancellation.run(self.hosts(&observed.ok)).await?;
-        let views = views(&observed.ok, &hosts);
-        let elsewhere = plan::elsewhere(&target.inventory.nodes, &views);
-        let addresses = plan::addresses(cluster, &views, &elsewhere)?;
+        let (observed, addresses) = self.address(observed, &hosts)?;
         let needs: Vec<Need> = observed.ok.iter().map(|node| self.need(node)).collect();
-        let known = needs.iter().filter_map(|need| Some((need.observed.name().to_owned(), need.key.clone()?)));
-        let expected = plan::files(cluster, &views, &addresses, &unknown_keys(&needs, known), &elsewhere);
-        let done = self.plan(&needs, &expected)?;
+        let (done, refused) = self.plan(&observed.ok, &hosts, &needs, &addresses)?;
+        let needs =
+            NodeResults { ok: needs, failed: Vec::new() }.leave_out(refused.clone(), |need| need.observed.name());
+        let observed = observed.without(events, refused, ObservedNode::name);
         if self.dry_run {
-            let ok = observed.ok.into_iter().map(|node| connected(node, &addresses)).collect();
+            let name = &cluster.network_interface;
+            let ok = observed.ok.into_iter().map(|node| connected(node, name, &addresses)).collect();
             return Ok(NetworkUp { nodes: NodeResults { ok, failed: observed.failed }, done });
         }
-        let (image, lacking) = match needs.iter().any(|need| need.container.is_some()) {
+        let (image, lacking) = match needs.ok.iter().any(|need| need.container.is_some()) {
             true => self.image(&observed, accepts).await?,
             false => (None, Vec::new()),
         };
-        let needs = NodeResults { ok: needs, failed: Vec::new() }.leave_out(lacking, |need| need.observed.name());
+        let needs = NodeResults { ok: needs.ok, failed: Vec::new() }.leave_out(lacking, |need| need.observed.name());
         let start = async |need: Need| self.start(need, image.as_deref()).await;
         let NodeResults { ok: started, failed } = needs.then(events, start).await;
         session.progress.failed(&failed);
         session.cancellation.check()?;
         let observed = observed.leave_out(failed, ObservedNode::name);
         let keys: BTreeMap<String, String> = started.into_iter().collect();
+        let views = views(&observed.ok, &hosts);
+        let claimed = trust::claimed_keys(&views, &keys, &plan::elsewhere(all, &views));
+        let observed = observed.without(events, claimed, ObservedNode::name);
         let views = self::views(&observed.ok, &hosts);
         // a node that has failed now stays in the network that it has
-        let elsewhere = plan::elsewhere(&target.inventory.nodes, &views);
+        let elsewhere = plan::elsewhere(all, &views);
         let files = plan::files(cluster, &views, &addresses, &keys, &elsewhere);
         note_absent(&elsewhere, &done, events);
         let nodes = self.give(observed, &files, done.is_empty()).await?;
         Ok(NetworkUp { nodes, done })
     }
 
-    /// Returns what is done on each node, or would be.
+    /// Leaves out nodes that can have no network, or whose endpoint stands for no address.
+    async fn usable(&self, observed: NodeResults<ObservedNode>) -> NodeResults<ObservedNode> {
+        let Site { target, events, .. } = self.site;
+        let refuse = |node| refuse_rootless(node).or_else(|| install::refuse_foreign(target.cluster(), node));
+        let refused = observed.ok.iter().filter_map(refuse).collect();
+        let observed = observed.without(events, refused, ObservedNode::name);
+        let unresolved = unresolved(target.cluster(), &observed.ok).await;
+        observed.without(events, unresolved, ObservedNode::name)
+    }
+
+    /// Chooses the addresses, and leaves out nodes that use them for something else.
     ///
     /// # Errors
-    /// If jobs would lose their network.
+    /// If no range is free; if only nodes of other owners are left.
+    fn address(
+        &self,
+        observed: NodeResults<ObservedNode>,
+        hosts: &BTreeMap<String, String>,
+    ) -> Result<(NodeResults<ObservedNode>, Addresses), Error> {
+        let Site { target, events, .. } = self.site;
+        if !observed.ok.is_empty() && !observed.ok.iter().any(|node| node.member.node.is_source()) {
+            let hint = "let the master take part (--on), or repair it: root of other nodes decides what these know";
+            return Err(Error::check(
+                "neither the master nor a node of yours can say what the encrypted network is",
+                hint,
+            ));
+        }
+        let views = views(&observed.ok, hosts);
+        let addresses = plan::addresses(target.cluster(), &views, &plan::elsewhere(&target.inventory.nodes, &views))?;
+        let collisions = plan::collisions(target.cluster(), addresses.range, &views);
+        Ok((observed.without(events, collisions, ObservedNode::name), addresses))
+    }
+
+    /// Returns what is done on each node, or would be, and the errors of other owners' nodes whose jobs would lose their
+    /// network.
+    ///
+    /// # Errors
+    /// If jobs of the operator's own nodes would lose their network.
     fn plan(
         &self,
+        observed: &[ObservedNode],
+        hosts: &BTreeMap<String, String>,
         needs: &[Need],
-        expected: &BTreeMap<String, NetworkFile>,
-    ) -> Result<BTreeMap<String, Vec<String>>, Error> {
-        let mut planned = BTreeMap::new();
+        addresses: &Addresses,
+    ) -> Result<(BTreeMap<String, Vec<String>>, Vec<NodeError>), Error> {
+        let Site { target, events, .. } = self.site;
+        let (cluster, views) = (target.cluster(), views(observed, hosts));
+        let known = needs.iter().filter_map(|need| Some((need.observed.name().to_owned(), need.key.clone()?)));
+        let elsewhere = plan::elsewhere(&target.inventory.nodes, &views);
+        let expected = plan::files(cluster, &views, addresses, &unknown_keys(needs, known), &elsewhere);
+        let (mut planned, mut refused) = (BTreeMap::new(), Vec::new());
         for need in needs {
             let name = need.observed.name();
             let changes = plan::changes(need.observed.facts.mesh.file.as_ref(), &expected[name]);
-            self.check_jobs(need, &changes)?;
+            if let Some(why) = self.broken_jobs(need, &changes).filter(|_| !self.force) {
+                let hint = "wait until they have ended, or stop them: hvdctl stop; --force goes on at once";
+                let error = || Error::check(format!("{name}: {why}"), hint);
+                match (self.dry_run, need.observed.member.node.is_source()) {
+                    (true, _) => events.warn(error()),
+                    (false, true) => return Err(error()),
+                    (false, false) => {
+                        refused.push(NodeError::failed(name, OPERATION, why).hint(hint));
+                        continue;
+                    }
+                }
+            }
             let tense = if self.dry_run { Tense::Planned } else { Tense::Done };
-            let done = operations(need.container, &changes, tense);
+            let done = operations(&cluster.network_interface, need.container, &changes, tense);
             if !done.is_empty() {
                 planned.insert(name.to_owned(), done);
             }
         }
-        Ok(planned)
+        Ok((planned, refused))
     }
 
     /// Gives the nodes what they are to know, and waits until they reach each other.
@@ -152,7 +205,8 @@ impl Connecting<'_> {
         let reported: BTreeMap<&str, &NetworkState> = known
             .filter_map(|(node, state)| Some((node.name(), state.as_ref().or(node.facts.mesh.state.as_ref())?)))
             .collect();
-        let unconnected = failures(target.cluster().network_port, &reported, events);
+        let members = nodes.iter().map(|node| &node.member);
+        let unconnected = failures(target.cluster(), members, &reported, events);
         Ok(NodeResults { ok: nodes, failed }.without(events, unconnected, ObservedNode::name))
     }
 
@@ -176,36 +230,26 @@ impl Connecting<'_> {
         Need { observed: observed.clone(), container, key: state.and_then(|state| state.public_key.clone()) }
     }
 
-    /// Checks that no job of a node loses its network.
-    fn check_jobs(&self, need: &Need, changes: &[NetworkChange]) -> Result<(), Error> {
+    /// Returns why jobs of a node would lose their network, if they would.
+    fn broken_jobs(&self, need: &Need, changes: &[NetworkChange]) -> Option<String> {
         let jobs = &need.observed.open.under_way;
         let is_used = need.observed.facts.mesh.file.is_some() && !jobs.is_empty();
-        let replaces = need.container == Some("differs");
+        let replaces = matches!(need.container, Some("differs" | "name"));
         let records = need.observed.open.jobs.iter().filter(|job| need.observed.open.is_under_way(&job.id));
         let records: Vec<&str> = records.map(|job| job.record.as_str()).collect();
         let broken: Vec<String> =
             changes.iter().filter(|change| change.breaks_jobs(&records)).map(ToString::to_string).collect();
-        if !is_used || (broken.is_empty() && !replaces) {
-            return Ok(());
-        }
-        let what = if replaces { format!("{MESH} is replaced") } else { broken.join(", ") };
-        let message = format!(
-            "{}: the encrypted network is changed ({what}), and jobs use it: {}",
-            need.observed.name(),
-            jobs.join(", ")
-        );
-        let error =
-            Error::check(message, "wait until they have ended, or stop them: hvdctl stop; --force goes on at once");
-        match (self.force, self.dry_run) {
-            (true, _) => {}
-            (false, true) => self.site.events.warn(error),
-            (false, false) => return Err(error),
-        }
-        Ok(())
+        let name = &self.site.cluster().network_interface;
+        let what = if replaces { format!("{name} is replaced") } else { broken.join(", ") };
+        (is_used && !what.is_empty())
+            .then(|| format!("the encrypted network is changed ({what}), and jobs use it: {}", jobs.join(", ")))
     }
 
     /// Gives the nodes the image of the container, and returns its name, and the nodes that failed. As yet they have no
     /// address in the network, so the cluster's image, too, gets there as if there were no such network.
+    ///
+    /// # Errors
+    /// If the build fails, or neither the master nor a node of the operator's has the cluster's image.
     async fn image(
         &self,
         observed: &NodeResults<ObservedNode>,
@@ -227,7 +271,12 @@ impl Connecting<'_> {
         if plans.is_empty() {
             return Ok((None, failed));
         }
-        let nodes = plans.into_iter().map(|plan| plan.observed).collect();
+        let mut nodes: Vec<ObservedNode> = plans.into_iter().map(|plan| plan.observed).collect();
+        // all others run what the first one builds
+        nodes.sort_by_key(|node| !node.member.node.is_source());
+        if !nodes[0].member.node.is_source() {
+            return Err(Error::Nodes { failed, done: 0 });
+        }
         let recipe = install::image(&outside.inventory.cluster);
         let build = ProjectBuild {
             name: "network",
@@ -248,11 +297,11 @@ impl Connecting<'_> {
         let has_changed = install::install_programs(cluster, &observed).await?;
         match (container, image) {
             (Some(_), Some(image)) => {
-                let _step = events.begin(&name, Step::write(format!("starting {MESH}")));
+                let _step = events.begin(&name, Step::write(format!("starting {}", cluster.network_interface)));
                 install::start(cluster, &observed, image).await?;
-                session.progress.record(&name, format!("started {MESH}"));
+                session.progress.record(&name, format!("started {}", cluster.network_interface));
             }
-            _ if has_changed => install::restart_agent(&observed).await?,
+            _ if has_changed => install::restart_agent(cluster, &observed).await?,
             _ => {}
         }
         let key = match key {
@@ -290,7 +339,7 @@ impl Connecting<'_> {
 /// Returns the nodes that have one, and the failures; a node without the network has nothing to change.
 ///
 /// # Errors
-/// If one of them cannot be asked. Then no key was replaced.
+/// If one of them cannot be asked, or two have the same key. Then no key was replaced.
 pub async fn rotate(cluster: &Cluster, members: &[Member], events: &Events) -> Result<NodeResults<String>, Error> {
     let known = async |member: &Member| {
         let Some(file) = facts(cluster, member).await?.mesh.file else { return Ok(None) };
@@ -301,6 +350,10 @@ pub async fn rotate(cluster: &Cluster, members: &[Member], events: &Events) -> R
     let known: Vec<(Member, NetworkFile, String)> = known.into_iter().flatten().collect();
     let keys: BTreeMap<String, String> =
         known.iter().map(|(member, _, key)| (member.node.name.clone(), key.clone())).collect();
+    if let Some((one, other)) = repeated(&keys) {
+        let hint = format!("hvdctl --on {one} down --network, then hvdctl up: it makes a key of its own");
+        return Err(Error::check(format!("{one} and {other} have the same new key of the encrypted network"), hint));
+    }
     let renewed = known.into_iter().map(|(member, mut file, _)| {
         for node in &mut file.nodes {
             if let Some(key) = keys.get(&node.name) {
@@ -320,17 +373,23 @@ pub async fn rotate(cluster: &Cluster, members: &[Member], events: &Events) -> R
     };
     let settled = given.then(events, settle).await;
     let states = settled.ok.iter().map(|(name, state)| (name.as_str(), state)).collect();
-    let unconnected = failures(cluster.network_port, &states, events);
+    let unconnected = failures(cluster, members.iter(), &states, events);
     let NodeResults { ok, failed } = settled.without(events, unconnected, |(name, _)| name);
     Ok(NodeResults { ok: ok.into_iter().map(|(name, _)| name).collect(), failed })
 }
 
+/// Returns two nodes that have one key, if there are such.
+fn repeated(keys: &BTreeMap<String, String>) -> Option<(&String, &String)> {
+    let mut holders = BTreeMap::new();
+    keys.iter().find_map(|(name, key)| Some((name, holders.insert(key, name)?)))
+}
+
 /// Returns a node as it will be when it has its address in the network.
-fn connected(mut node: ObservedNode, addresses: &Addresses) -> ObservedNode {
+fn connected(mut node: ObservedNode, interface: &str, addresses: &Addresses) -> ObservedNode {
     let address = IpAddr::V4(addresses.of[node.name()]);
     let known = &mut node.facts.network.addresses;
-    known.retain(|(interface, _)| interface != INTERFACE);
-    known.push((INTERFACE.to_owned(), address));
+    known.retain(|(known, _)| known != interface);
+    known.push((interface.to_owned(), address));
     node
 }
 
@@ -341,11 +400,11 @@ fn refuse_rootless(node: &ObservedNode) -> Option<NodeError> {
     node.facts.permissions.home.as_ref().map(|_| NodeError::failed(node.name(), OPERATION, cause).hint(hint))
 }
 
-/// Checks that the endpoints of the inventory stand for addresses.
-async fn check_endpoints(target: &Target) -> Result<(), Error> {
-    let (limit, port) = (target.cluster().connect_timeout, target.cluster().network_port);
-    let nodes = target.nodes();
-    let named = nodes.iter().filter_map(|node| Some((node, node.endpoint.as_deref()?))).collect();
+/// Returns the errors of nodes whose endpoint stands for no address.
+async fn unresolved(cluster: &Cluster, nodes: &[ObservedNode]) -> Vec<NodeError> {
+    let (limit, port) = (cluster.connect_timeout, cluster.network_port);
+    let nodes = nodes.iter().map(|observed| &observed.member.node);
+    let named = nodes.filter_map(|node| Some((node, node.endpoint.as_deref()?))).collect();
     let failed = for_each_node(named, async |(node, endpoint): (&Node, &str)| {
         let place = plan::with_port(endpoint, port);
         let cause = match timeout(limit, tokio::net::lookup_host(&place)).await {
@@ -357,8 +416,7 @@ async fn check_endpoints(target: &Target) -> Result<(), Error> {
         cause.map(|cause| NodeError::failed(&node.name, &operation, cause).hint("correct `endpoint` of this [[node]]"))
     })
     .await;
-    let failed: Vec<NodeError> = failed.into_iter().flatten().collect();
-    if failed.is_empty() { Ok(()) } else { Err(Error::Nodes { failed, done: 0 }) }
+    failed.into_iter().flatten().collect()
 }
 
 fn views<'a>(nodes: &'a [ObservedNode], hosts: &'a BTreeMap<String, String>) -> Vec<MeshNode<'a>> {
@@ -382,11 +440,11 @@ fn unknown_keys(needs: &[Need], known: impl Iterator<Item = (String, String)>) -
 }
 
 /// Formats what is done on a node.
-fn operations(container: Option<&str>, changes: &[NetworkChange], tense: Tense) -> Vec<String> {
+fn operations(name: &str, container: Option<&str>, changes: &[NetworkChange], tense: Tense) -> Vec<String> {
     let mut done: Vec<String> = container
         .map(|reason| match reason {
-            "missing" => format!("{} {MESH}", tense.of("start")),
-            reason => format!("{} {MESH} ({reason})", tense.of("recreate")),
+            "missing" => format!("{} {name}", tense.of("start")),
+            reason => format!("{} {name} ({reason})", tense.of("recreate")),
         })
         .into_iter()
         .collect();
@@ -409,28 +467,45 @@ fn note_absent(elsewhere: &BTreeMap<String, NetworkNode>, done: &BTreeMap<String
 }
 
 /// Returns the nodes that have no network, or do not reach all others, and notes the rest of the findings.
-fn failures(port: u16, states: &BTreeMap<&str, &NetworkState>, events: &Events) -> Vec<NodeError> {
+fn failures<'a>(
+    cluster: &Cluster,
+    members: impl Iterator<Item = &'a Member>,
+    states: &BTreeMap<&str, &NetworkState>,
+    events: &Events,
+) -> Vec<NodeError> {
     let error = |node: &str, cause: &str, hint: &str| NodeError::failed(node, OPERATION, cause).hint(hint);
     let mut failed: Vec<NodeError> = Vec::new();
     for (node, state) in states {
         if let Some(problem) = &state.problem {
-            failed.push(error(node, &problem.text, &rules::hint(problem, port)));
+            failed.push(error(node, &problem.text, &rules::hint(problem, cluster)));
         }
     }
     let mut seen: BTreeSet<String> = failed.iter().map(|error| error.node.clone()).collect();
-    for finding in rules::between(port, states) {
-        let Finding { severity, nodes, message, hint, .. } = &finding;
-        match severity {
-            Severity::Error => {
-                let new = nodes.iter().filter(|node| seen.insert((*node).clone()));
-                let others = |node: &str| nodes.iter().filter(|other| *other != node).collect::<Vec<_>>();
-                let of_pair = |node: &str| match nodes.len() {
-                    1 => message.clone(),
-                    _ => format!("{node} and {}: {message}", nodeset::fold(&others(node))),
-                };
-                failed.extend(new.map(|node| error(node, &of_pair(node), hint)));
+    let found = rules::between(cluster, states).into_iter();
+    let (errors, others): (Vec<Finding>, Vec<Finding>) = found.partition(|found| found.severity == Severity::Error);
+    others.iter().for_each(|finding| events.note(finding.to_string()));
+    let own: BTreeSet<&str> =
+        members.filter(|member| member.node.is_source()).map(|member| member.node.name.as_str()).collect();
+    let pair = |finding: &'_ Finding| match &finding.nodes[..] {
+        [one, other] => Some([one.clone(), other.clone()]),
+        _ => None,
+    };
+    let pairs: Vec<[String; 2]> = errors.iter().filter_map(pair).collect();
+    let pairs: Vec<[&str; 2]> = pairs.iter().map(|[one, other]| [one.as_str(), other.as_str()]).collect();
+    let at_fault = trust::at_fault(&pairs, |name| own.contains(name));
+    for Finding { nodes, message, hint, .. } in &errors {
+        match &nodes[..] {
+            [one, other] => {
+                for (node, peer) in [(one, other), (other, one)] {
+                    if at_fault.contains(node.as_str()) && seen.insert(node.clone()) {
+                        failed.push(error(node, &format!("{node} and {peer}: {message}"), hint));
+                    }
+                }
             }
-            _ => events.note(finding.to_string()),
+            _ => {
+                let new = nodes.iter().filter(|node| seen.insert((*node).clone()));
+                failed.extend(new.map(|node| error(node, message, hint)));
+            }
         }
     }
     failed

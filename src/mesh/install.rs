@@ -9,8 +9,8 @@ use crate::event::{Events, Step};
 use crate::files::{PackedFile, archive};
 use crate::inventory::{Cluster, Device, Mount};
 use crate::model::mesh::{NetworkFile, NetworkState, is_key};
-use crate::node::mesh::{NodeMesh, hash};
-use crate::runtime::container::{ContainerState, ContainerSummary, MESH, with_role};
+use crate::node::mesh::{NodeMesh, hash, state};
+use crate::runtime::container::{ContainerState, ContainerSummary, with_role};
 use crate::runtime::spec::{ContainerSpec, LABEL_BUILT_FOR, LABEL_SPEC, Role};
 use crate::transport::node::Script;
 use crate::worker::plan::ForeignContainer;
@@ -61,9 +61,6 @@ const CAPABILITIES: [&str; 3] = ["NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE"];
 /// The size of its `/dev/shm`: the least that engines give.
 const SHM: u64 = 64 << 20;
 
-/// The table of nftables that keeps machines on other networks from a node's address (`guard.py`).
-const TABLE: &str = "hvdctl_hmesh";
-
 /// The time between two looks at the state.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -83,7 +80,7 @@ pub fn image(cluster: &Cluster) -> Recipe {
 pub fn container(cluster: &Cluster, observed: &ObservedNode, image: &str) -> ContainerSpec {
     let node = &observed.member.node;
     let directory = cluster.network_dir();
-    let mut container = ContainerSpec::new(cluster, node, Role::Mesh, MESH.to_owned());
+    let mut container = ContainerSpec::new(cluster, node, Role::Mesh, cluster.network_interface.clone());
     container.spec.command = vec!["sh".into(), format!("{directory}/run/main.sh"), directory.clone()];
     container.spec.image = image.to_owned();
     container.spec.mounts = vec![Mount { source: directory.clone(), target: directory, read_only: false }];
@@ -104,10 +101,24 @@ pub fn lack(cluster: &Cluster, observed: &ObservedNode) -> Option<&'static str> 
     let image = found.spec_image().unwrap_or_default();
     let desired = container(cluster, observed, &image).spec.hash();
     match found.state {
+        ContainerState::Running if found.name != cluster.network_interface => Some("name"),
         ContainerState::Running if found.label(LABEL_SPEC) == Some(&desired) => None,
         ContainerState::Running => Some("differs"),
         _ => Some("not running"),
     }
+}
+
+/// Returns the error of a node on which a container that is not this cluster's has the name of its network.
+pub fn refuse_foreign(cluster: &Cluster, observed: &ObservedNode) -> Option<NodeError> {
+    let name = &cluster.network_interface;
+    let foreign = ForeignContainer::find(name, &cluster.name, &observed.runtime.containers)?;
+    let hint = match (&foreign.newer, &foreign.cluster) {
+        (None, Some(_)) => {
+            "set network_interface and network_port in [cluster]: each cluster on a node has its own".into()
+        }
+        _ => foreign.hint("cluster.network_interface"),
+    };
+    Some(NodeError::failed(observed.name(), &format!("start {name}"), foreign).hint(hint))
 }
 
 /// Gives a node the programs. Returns whether they are others than before.
@@ -127,13 +138,9 @@ pub async fn install_programs(cluster: &Cluster, observed: &ObservedNode) -> Res
 /// Starts the container on a node, in place of one that it has.
 ///
 /// # Errors
-/// With the engine's message; if another container has its name.
+/// With the engine's message.
 pub async fn start(cluster: &Cluster, observed: &ObservedNode, image: &str) -> Result<(), NodeError> {
     let (engine, containers) = (&observed.runtime.engine, &observed.runtime.containers);
-    if let Some(foreign) = ForeignContainer::find(MESH, &cluster.name, containers) {
-        let hint = format!("remove or rename it: the container of the encrypted network has the name {MESH}");
-        return Err(NodeError::failed(observed.name(), &format!("start {MESH}"), foreign).hint(hint));
-    }
     if let Some(ContainerSummary { id, .. }) = with_role(cluster, containers, Role::Mesh) {
         engine.remove(id).await?;
     }
@@ -148,14 +155,14 @@ pub async fn start(cluster: &Cluster, observed: &ObservedNode, image: &str) -> R
 ///
 /// # Errors
 /// With the engine's message.
-pub async fn restart_agent(observed: &ObservedNode) -> Result<(), NodeError> {
+pub async fn restart_agent(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {
     let Some(pid) = observed.facts.mesh.state.as_ref().and_then(|state| state.pid) else { return Ok(()) };
     let (operation, pid) = ("start the agent of the encrypted network again", pid.to_string());
     // the image has no `kill` but the shell's
     let end = ["sh", "-c", "kill \"$0\"", pid.as_str()];
     let limit = observed.member.transport.limit();
     // one that has ended meanwhile is started by itself
-    observed.runtime.engine.run_in(MESH, &end, b"", operation, limit).await.map(drop)
+    observed.runtime.engine.run_in(&cluster.network_interface, &end, b"", operation, limit).await.map(drop)
 }
 
 /// Returns the public key of a node, whose private key is made there if it has none. `is_new`: that of the key that takes
@@ -168,7 +175,8 @@ pub async fn public_key(cluster: &Cluster, member: &Member, is_new: bool) -> Res
     let (agent, transport) = (format!("{directory}/run/agent.py"), &member.transport);
     let argv = ["python3", "-B", &agent, &directory, if is_new { "new-key" } else { "key" }];
     let operation = "make its key of the encrypted network";
-    let ran = member.runtime().await?.run_in(MESH, &argv, b"", operation, transport.limit()).await?;
+    let ran =
+        member.runtime().await?.run_in(&cluster.network_interface, &argv, b"", operation, transport.limit()).await?;
     let printed = transport.succeeded(ran, operation)?.stdout;
     let key = String::from_utf8_lossy(&printed).trim().to_owned();
     match is_key(&key) {
@@ -206,6 +214,7 @@ pub async fn wait(
 ) -> Result<NetworkState, NodeError> {
     let name = &member.node.name;
     let _step = events.begin(name, Step::read("connecting to the encrypted network"));
+    let container = &cluster.network_interface;
     let (begun, expected) = (Instant::now(), hash(&line(file)));
     let script = Script::new(STATE).with("directory", &cluster.network_dir());
     loop {
@@ -218,9 +227,12 @@ pub async fn wait(
             let current = mesh.current(clock).filter(|state| state.network.as_ref() == Some(&expected));
             return match current.or_else(|| mesh.current(clock).filter(|_| has_problem)) {
                 Some(state) => Ok(state.clone()),
-                None => Err(NodeError::failed(name, OPERATION, format!("the agent in {MESH} writes no state"))
+                None => Err(NodeError::failed(name, OPERATION, format!("the agent in {container} writes no state"))
                     .kind(ErrorKind::Failed)
-                    .hint(format!("`{} logs {MESH}` on the node shows why", member.transport.engine_name().command()))),
+                    .hint(format!(
+                        "`{} logs {container}` on the node shows why",
+                        member.transport.engine_name().command()
+                    ))),
             };
         }
         sleep(PAUSE).await;
@@ -229,8 +241,8 @@ pub async fn wait(
 
 /// Parses what `state.sh` prints: the node's clock, and the state.
 fn parse(printed: &str) -> (f64, Option<NetworkState>) {
-    let (clock, state) = printed.split_once('\n').unwrap_or((printed, ""));
-    (clock.parse().unwrap_or(f64::MAX), serde_json::from_str(state).ok())
+    let (clock, text) = printed.split_once('\n').unwrap_or((printed, ""));
+    (clock.parse().unwrap_or(f64::MAX), state(text))
 }
 
 /// Removes the container and the files of the network from a node. Returns whether it had any.
@@ -244,8 +256,10 @@ pub async fn remove(cluster: &Cluster, member: &Member, containers: &[ContainerS
         if found.state == ContainerState::Running {
             // the node itself may not have nft; without the rule this fails
             let (operation, limit) = ("remove the rule that guards the encrypted network", member.transport.limit());
-            let delete = ["nft", "delete", "table", "ip", TABLE];
-            runtime.run_in(MESH, &delete, b"", operation, limit).await?;
+            // as in guard.py
+            let table = format!("hvdctl_{}", cluster.network_interface.replace('-', "_"));
+            let delete = ["nft", "delete", "table", "ip", &table];
+            runtime.run_in(&cluster.network_interface, &delete, b"", operation, limit).await?;
         }
         runtime.remove(&found.id).await?;
     }

@@ -1,8 +1,9 @@
 //! The plan of an encrypted network: pure decisions about what was observed.
 
+use super::trust;
 use crate::error::{Error, NodeError};
 use crate::inventory::{Cluster, Node};
-use crate::model::mesh::{AddressRange, NetworkFile, NetworkNode};
+use crate::model::mesh::{AddressRange, NetworkFile, NetworkNode, is_interface};
 use crate::node::facts::Facts;
 use crate::node::network::is_virtual;
 use crate::text::nodeset;
@@ -38,59 +39,43 @@ fn candidates() -> impl Iterator<Item = AddressRange> {
     tens.chain(others).chain((100..=127).map(|second| format!("100.{second}.0.0/16"))).flat_map(|text| text.parse())
 }
 
-/// Returns the route of a node that leads to addresses of a range, but for the one that keeps packets of its own network from
-/// other ways.
-fn collision<'a>(range: AddressRange, node: &'a MeshNode<'_>) -> Option<&'a (AddressRange, String)> {
-    let own = node.facts.mesh.file.as_ref().map(|file| file.range);
-    let is_own = |(route, device): &(AddressRange, String)| device == "unreachable" && Some(*route) == own;
-    node.facts.mesh.routes.iter().find(|route| route.0.overlaps(range) && !is_own(route))
+/// Returns the route of a node that leads to addresses of a range, other than those of the network itself: that of its
+/// interface, and the one that keeps its packets from other ways.
+fn collision<'a>(cluster: &Cluster, range: AddressRange, node: &'a MeshNode<'_>) -> Option<&'a (AddressRange, String)> {
+    let (mesh, file) = (&node.facts.mesh, node.facts.mesh.file.as_ref());
+    let is_own = |(route, interface): &(AddressRange, String)| {
+        *interface == cluster.network_interface
+            || file.is_some_and(|file| {
+                file.interface == *interface || (interface == "unreachable" && *route == file.range)
+            })
+    };
+    mesh.routes.iter().find(|route| route.0.overlaps(range) && !is_own(route))
 }
 
-/// Chooses the range and the addresses. Nodes keep theirs; `elsewhere`: what nodes that were not observed are known to
-/// have.
+/// Chooses the range and the addresses. Nodes keep theirs, as far as the master and the operator's own nodes know them;
+/// `elsewhere`: what these know of nodes that were not observed.
 ///
 /// # Errors
-/// If a node has a route to the range that the inventory names, no range is free, or there are more nodes than addresses.
+/// If no range is free, or there are more nodes than addresses.
 pub fn addresses(
     cluster: &Cluster,
     nodes: &[MeshNode<'_>],
     elsewhere: &BTreeMap<String, NetworkNode>,
 ) -> Result<Addresses, Error> {
-    let current = nodes.iter().find_map(|node| node.facts.mesh.file.as_ref().map(|file| file.range));
-    let is_free = |range: &AddressRange| nodes.iter().all(|node| collision(*range, node).is_none());
-    let range = match cluster.network_range {
-        Some(range) => {
-            let taken = nodes.iter().filter_map(|node| Some((node, collision(range, node)?)));
-            let failed: Vec<NodeError> = taken
-                .map(|(node, (route, device))| {
-                    let cause = format!("its route to {route} (dev {device}) is in the range {range}");
-                    NodeError::failed(&node.node.name, OPERATION, cause).hint("name another network_range in [cluster]")
-                })
-                .collect();
-            if !failed.is_empty() {
-                return Err(Error::Nodes { failed, done: 0 });
-            }
-            range
-        }
-        None => current.into_iter().chain(candidates()).find(is_free).ok_or_else(|| {
-            let hint = "name a network_range in [cluster] that none of them uses";
-            Error::check("the nodes have routes to all private ranges of addresses", hint)
-        })?,
-    };
-    let own = |node: &MeshNode<'_>| {
-        let file = node.facts.mesh.file.as_ref()?;
-        Some((node.node.name.clone(), file.address))
-    };
+    let (range, believed) = (range(cluster, nodes)?, trust::believed(nodes));
+    let all: Vec<&String> = nodes.iter().map(|node| &node.node.name).chain(elsewhere.keys()).collect();
+    let own = nodes.iter().filter(|seen| seen.node.is_source());
+    let own = own.filter_map(|seen| Some((&seen.node.name, seen.facts.mesh.file.as_ref()?.address)));
+    let known = own.chain(believed.iter().flat_map(|file| &file.nodes).map(|node| (&node.name, node.address)));
     let mut of: BTreeMap<String, Ipv4Addr> = BTreeMap::new();
     let mut taken: BTreeSet<Ipv4Addr> = BTreeSet::new();
-    let known = nodes.iter().filter_map(own).chain(elsewhere.iter().map(|(name, node)| (name.clone(), node.address)));
     for (name, address) in known {
-        if range.contains(address) && taken.insert(address) {
-            of.insert(name, address);
+        if all.contains(&name) && !of.contains_key(name) && range.contains(address) && taken.insert(address) {
+            of.insert(name.clone(), address);
         }
     }
     let mut free = range.hosts().filter(|address| !taken.contains(address));
-    for node in nodes.iter().map(|node| &node.node.name).chain(elsewhere.keys()) {
+    for node in all {
         if !of.contains_key(node) {
             let address = free.next().ok_or_else(|| {
                 Error::check(
@@ -104,15 +89,40 @@ pub fn addresses(
     Ok(Addresses { range, of })
 }
 
-/// Returns the nodes of the inventory that were not observed, as the others know them. Root of a node decides what that
-/// knows, so what the operator's own nodes know goes first.
+/// Chooses the range: that of the inventory, the current one, or one to which no node has a route. Nodes of other owners
+/// move no network that there is: see [`collisions`].
+fn range(cluster: &Cluster, nodes: &[MeshNode<'_>]) -> Result<AddressRange, Error> {
+    if let Some(range) = cluster.network_range {
+        return Ok(range);
+    }
+    let is_free = |range: &AddressRange, node: &MeshNode<'_>| collision(cluster, *range, node).is_none();
+    let of_all = |range: &AddressRange| nodes.iter().all(|node| is_free(range, node));
+    let of_own = |range: &AddressRange| nodes.iter().all(|node| !node.node.is_source() || is_free(range, node));
+    let current = trust::believed(nodes).first().map(|file| file.range).filter(|range| range.is_private());
+    let current = current.filter(|range| of_own(range));
+    current.or_else(|| candidates().find(of_all)).or_else(|| candidates().find(of_own)).ok_or_else(|| {
+        let hint = "name a network_range in [cluster] that none of them uses";
+        Error::check("the nodes have routes to all private ranges of addresses", hint)
+    })
+}
+
+/// Returns the errors of nodes that have a route to the range for something else.
+pub fn collisions(cluster: &Cluster, range: AddressRange, nodes: &[MeshNode<'_>]) -> Vec<NodeError> {
+    let error = |node: &MeshNode<'_>| {
+        let (route, device) = collision(cluster, range, node)?;
+        let cause = format!("its route to {route} (dev {device}) is in the range {range}");
+        let hint = "name another network_range in [cluster]";
+        Some(NodeError::failed(&node.node.name, OPERATION, cause).hint(hint))
+    };
+    nodes.iter().filter_map(error).collect()
+}
+
+/// Returns the nodes of the inventory that were not observed, as the master and the operator's own nodes know them.
 pub fn elsewhere(all: &[Node], observed: &[MeshNode<'_>]) -> BTreeMap<String, NetworkNode> {
     let is_absent =
         |name: &str| all.iter().any(|node| node.name == name) && observed.iter().all(|seen| seen.node.name != name);
-    let mut known: Vec<&MeshNode<'_>> = observed.iter().collect();
-    known.sort_by_key(|seen| (!seen.node.master, !seen.node.is_source()));
     let mut found = BTreeMap::new();
-    for node in known.into_iter().filter_map(|seen| seen.facts.mesh.file.as_ref()).flat_map(|file| &file.nodes) {
+    for node in trust::believed(observed).into_iter().flat_map(|file| &file.nodes) {
         if is_absent(&node.name) {
             found.entry(node.name.clone()).or_insert_with(|| node.clone());
         }
@@ -147,12 +157,16 @@ fn endpoints(cluster: &Cluster, MeshNode { node, host, facts }: &MeshNode<'_>) -
     found
 }
 
+/// The most addresses of its interfaces that a node's peers are told; a peer tells as many (`scripts/mesh/messages.py`).
+const MOST_LOCAL: usize = 8;
+
 /// Returns the addresses by which nodes behind the same router may reach a node.
 fn local(facts: &Facts) -> Vec<String> {
     let is_outside = |(interface, address): &&(String, IpAddr)| {
-        address.is_ipv4() && !is_virtual(interface) && interface != crate::model::mesh::INTERFACE
+        address.is_ipv4() && !is_virtual(interface) && !is_interface(interface)
     };
-    facts.network.addresses.iter().filter(is_outside).map(|(_, address)| address.to_string()).collect()
+    let outside = facts.network.addresses.iter().filter(is_outside).map(|(_, address)| address.to_string());
+    outside.take(MOST_LOCAL).collect()
 }
 
 /// Returns what each of the observed nodes is to know. `keys`: their public keys; `elsewhere`: nodes that were not
@@ -181,6 +195,7 @@ pub fn files(
         let file = NetworkFile {
             cluster: cluster.name.clone(),
             node: name.clone(),
+            interface: cluster.network_interface.clone(),
             port: cluster.network_port,
             range: addresses.range,
             address: addresses.of[name],
@@ -197,6 +212,8 @@ pub fn files(
 pub enum NetworkChange {
     /// It gets its first address, or another one.
     Address(Ipv4Addr),
+    /// It gets another interface.
+    Interface(String),
     /// It gets another port.
     Port(u16),
     /// Its own key is another one.
@@ -215,10 +232,11 @@ impl NetworkChange {
     /// Returns whether connections of jobs would break. `records`: those of the jobs that run on the node.
     pub fn breaks_jobs(&self, records: &[&str]) -> bool {
         match self {
-            NetworkChange::Address(_) | NetworkChange::Port(_) | NetworkChange::OwnKey | NetworkChange::Replaced(_) => {
-                true
-            }
-            NetworkChange::Removed(nodes) => {
+            NetworkChange::Address(_)
+            | NetworkChange::Interface(_)
+            | NetworkChange::Port(_)
+            | NetworkChange::OwnKey => true,
+            NetworkChange::Removed(nodes) | NetworkChange::Replaced(nodes) => {
                 nodes.iter().any(|node| records.iter().any(|record| may_name(record, node)))
             }
             NetworkChange::Added(_) | NetworkChange::Moved(_) => false,
@@ -243,6 +261,7 @@ impl fmt::Display for NetworkChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (text, nodes) = match self {
             NetworkChange::Address(address) => return write!(f, "address {address}"),
+            NetworkChange::Interface(interface) => return write!(f, "interface {interface}"),
             NetworkChange::Port(port) => return write!(f, "UDP port {port}"),
             NetworkChange::OwnKey => return f.write_str("a new key"),
             NetworkChange::Added(nodes) => ("add", nodes),
@@ -268,6 +287,9 @@ pub fn changes(old: Option<&NetworkFile>, new: &NetworkFile) -> Vec<NetworkChang
         Some(old) => {
             if old.address != new.address || old.range != new.range {
                 found.push(NetworkChange::Address(new.address));
+            }
+            if old.interface != new.interface {
+                found.push(NetworkChange::Interface(new.interface.clone()));
             }
             if old.port != new.port {
                 found.push(NetworkChange::Port(new.port));
@@ -298,4 +320,4 @@ pub fn changes(old: Option<&NetworkFile>, new: &NetworkFile) -> Vec<NetworkChang
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

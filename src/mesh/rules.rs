@@ -1,10 +1,10 @@
 //! Findings about the encrypted network: what its agents report, as rules of `doctor` and errors of `up`.
 
+use crate::inventory::Cluster;
 use crate::model::check::Check;
 use crate::model::finding::{Finding, Severity};
-use crate::model::mesh::{INTERFACE, NetworkProblem, NetworkState, PeerPath, PeerState, let_in};
+use crate::model::mesh::{NetworkProblem, NetworkState, PeerPath, PeerState, let_in};
 use crate::node::mesh::NodeMesh;
-use crate::runtime::container::MESH;
 use crate::text::nodeset;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,28 +31,28 @@ pub struct MeshView<'a> {
 /// The reports of nodes about the others, by name.
 type Reports<'a> = BTreeMap<&'a str, &'a BTreeMap<String, PeerState>>;
 
-/// Returns what is wrong with the network. `port`: its UDP port.
-pub fn examine(port: u16, views: &[MeshView<'_>]) -> Vec<Finding> {
-    let mut found: Vec<Finding> = views.iter().filter_map(|view| of_node(port, view)).collect();
+/// Returns what is wrong with the network.
+pub fn examine(cluster: &Cluster, views: &[MeshView<'_>]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = views.iter().filter_map(|view| of_node(cluster, view)).collect();
     let states = views.iter().filter_map(|view| Some((view.name, view.mesh.current(view.now)?))).collect();
-    found.extend(between(port, &states));
-    found.extend(userspace(&states));
+    found.extend(between(cluster, &states));
+    found.extend(userspace(cluster, &states));
     found
 }
 
 /// Returns why a node has no network.
-fn of_node(port: u16, view: &MeshView<'_>) -> Option<Finding> {
+fn of_node(cluster: &Cluster, view: &MeshView<'_>) -> Option<Finding> {
     let error = |message: String| Finding::new(Severity::Error, Check::EncryptedNetwork, view.name, message);
-    let why = "no other node reaches it";
+    let (why, container) = ("no other node reaches it", &cluster.network_interface);
     match view.mesh.current(view.now) {
-        _ if !view.is_up => Some(error(format!("{MESH} does not run")).explain(why, "hvdctl up")),
+        _ if !view.is_up => Some(error(format!("{container} does not run")).explain(why, "hvdctl up")),
         None => {
-            let message = format!("the agent in {MESH} has written no state for a while");
-            Some(error(message).explain(why, format!("see the logs of {MESH} on the node, then hvdctl up")))
+            let message = format!("the agent in {container} has written no state for a while");
+            Some(error(message).explain(why, format!("see the logs of {container} on the node, then hvdctl up")))
         }
         Some(NetworkState { problem: Some(problem), .. }) => {
             let message = format!("it has no encrypted network: {}", problem.text);
-            Some(error(message).explain(why, hint(problem, port)))
+            Some(error(message).explain(why, hint(problem, cluster)))
         }
         Some(state) if state.network != view.mesh.hash => {
             let message = "its agent does not know the network as it is now";
@@ -69,15 +69,16 @@ fn of_node(port: u16, view: &MeshView<'_>) -> Option<Finding> {
 }
 
 /// Returns the next step for a node whose agent has this problem.
-pub fn hint(problem: &NetworkProblem, port: u16) -> String {
+pub fn hint(problem: &NetworkProblem, cluster: &Cluster) -> String {
     match problem.kind.as_str() {
         "no_tun" => "the node needs /dev/net/tun or WireGuard in its kernel: as root there, modprobe tun".to_owned(),
         "port_in_use" => format!(
-            "`ss -lnup` on the node shows which program has it, perhaps another WireGuard; instead of {port}, network_port \
-             in [cluster] may name another one"
+            "another WireGuard has it, perhaps another cluster's (`wg show` on the node), or a program (`ss -lnup`); instead \
+             of {}, network_port in [cluster] may name another one",
+            cluster.network_port
         ),
         "address_in_use" => "another interface has its address: set network_range in [cluster]".to_owned(),
-        _ => format!("the logs of {MESH} on the node show more"),
+        _ => format!("the logs of {} on the node show more", cluster.network_interface),
     }
 }
 
@@ -86,10 +87,11 @@ type States<'a> = BTreeMap<&'a str, &'a NetworkState>;
 
 /// Returns what is wrong between nodes. `states`: what their agents report. One that reports nothing, or no network, is
 /// off, or has a finding of its own.
-pub fn between(port: u16, states: &States<'_>) -> Vec<Finding> {
+pub fn between(cluster: &Cluster, states: &States<'_>) -> Vec<Finding> {
+    let (port, interface) = (cluster.network_port, cluster.network_interface.as_str());
     let states: &States<'_> =
         &states.iter().filter(|(_, state)| state.problem.is_none()).map(|(name, state)| (*name, *state)).collect();
-    let mut found = firewalls(states);
+    let mut found = firewalls(interface, states);
     found.extend(unreachable(port, states));
     found.extend(relayed(port, states));
     found.extend(small_packets(states));
@@ -123,7 +125,7 @@ fn drops_tcp(states: &States<'_>, node: &str, from: &str) -> bool {
 }
 
 /// Returns the firewalls that drop what comes out of the network.
-fn firewalls(states: &States<'_>) -> Vec<Finding> {
+fn firewalls(interface: &str, states: &States<'_>) -> Vec<Finding> {
     let names: Vec<&str> = states.keys().copied().collect();
     let mut found = Vec::new();
     for node in &names {
@@ -136,17 +138,17 @@ fn firewalls(states: &States<'_>) -> Vec<Finding> {
                 count if count + 1 == names.len() => String::new(),
                 _ => format!(" from {}", nodeset::fold(&from)),
             };
-            let message = format!("its firewall drops {what} that come out of {INTERFACE}{whose}");
-            found.push(dropped(vec![(*node).to_owned()], message));
+            let message = format!("its firewall drops {what} that come out of {interface}{whose}");
+            found.push(dropped(interface, vec![(*node).to_owned()], message));
         }
     }
-    found.extend(without_tcp(states, &names));
+    found.extend(without_tcp(interface, states, &names));
     found
 }
 
 /// Returns the pairs between which connections fail in both directions: one of the two firewalls may drop the answers as
 /// well.
-fn without_tcp(states: &States<'_>, names: &[&str]) -> Option<Finding> {
+fn without_tcp(interface: &str, states: &States<'_>, names: &[&str]) -> Option<Finding> {
     let mut nodes = BTreeSet::new();
     let mut pairs = Vec::new();
     for (index, a) in names.iter().enumerate() {
@@ -160,14 +162,14 @@ fn without_tcp(states: &States<'_>, names: &[&str]) -> Option<Finding> {
     let is_each = pairs.len() == nodes.len() * nodes.len().saturating_sub(1) / 2;
     let which = if is_each { String::new() } else { format!(" ({})", pairs.join(", ")) };
     let message = format!(
-        "no TCP connection between them succeeds{which}: their firewalls, or one of them, drop what comes out of {INTERFACE}"
+        "no TCP connection between them succeeds{which}: their firewalls, or one of them, drop what comes out of {interface}"
     );
-    (!pairs.is_empty()).then(|| dropped(nodes.into_iter().collect(), message))
+    (!pairs.is_empty()).then(|| dropped(interface, nodes.into_iter().collect(), message))
 }
 
-fn dropped(nodes: Vec<String>, message: String) -> Finding {
+fn dropped(interface: &str, nodes: Vec<String>, message: String) -> Finding {
     Finding::of_nodes(Severity::Error, Check::EncryptedNetwork, nodes, message)
-        .explain("WireGuard's packets arrive, and ranks that do not connect to each other hang", let_in())
+        .explain("WireGuard's packets arrive, and ranks that do not connect to each other hang", let_in(interface))
 }
 
 /// Returns the nodes and pairs whose packets do not arrive at WireGuard.
@@ -252,7 +254,7 @@ fn small_packets(states: &States<'_>) -> Option<Finding> {
 }
 
 /// Returns the nodes on which a program encrypts, and not the kernel.
-fn userspace(states: &States<'_>) -> Option<Finding> {
+fn userspace(cluster: &Cluster, states: &States<'_>) -> Option<Finding> {
     let is_slow = |state: &NetworkState| state.kind.as_deref() == Some("userspace");
     let nodes: Vec<String> =
         states.iter().filter(|(_, state)| is_slow(state)).map(|(name, _)| (*name).to_owned()).collect();
@@ -262,7 +264,8 @@ fn userspace(states: &States<'_>) -> Option<Finding> {
             "that is slower, and takes processor time from the ranks",
             format!(
                 "Linux 5.6 and later have it: `sudo modprobe wireguard` shows whether this kernel does; then restart the \
-                 container {MESH}"
+                 container {}",
+                cluster.network_interface
             ),
         )
     })
@@ -288,7 +291,7 @@ fn reported<'a>(states: &States<'a>) -> Vec<(&'a str, &'a str, [Option<&'a PeerS
 fn pairs<'a>(reports: &Reports<'a>) -> Vec<(&'a str, &'a str, [Option<&'a PeerState>; 2])> {
     let ordered = |a: &'a str, b: &'a str| if a < b { (a, b) } else { (b, a) };
     let reported = reports.iter().flat_map(|(name, peers)| peers.keys().map(move |peer| ordered(name, peer)));
-    let pairs: BTreeSet<(&str, &str)> = reported.collect();
+    let pairs: BTreeSet<(&str, &str)> = reported.filter(|(a, b)| a != b).collect();
     let of = |a: &str, b: &str| reports.get(a).and_then(|peers| peers.get(b));
     pairs.into_iter().map(|(a, b)| (a, b, [of(a, b), of(b, a)])).collect()
 }

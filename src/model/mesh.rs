@@ -10,8 +10,16 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// The interface of the network on every node.
+/// The interface of the network on every node, unless the inventory gives it another name, which begins so.
 pub const INTERFACE: &str = "hmesh";
+
+/// The addresses that no machine on the internet has: those of RFC 1918, and of RFC 6598.
+pub const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"];
+
+/// Returns whether an interface is one of an encrypted network, whichever cluster's.
+pub fn is_interface(name: &str) -> bool {
+    name.starts_with(INTERFACE)
+}
 
 /// The kind of network that hvdctl makes between the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +64,12 @@ impl AddressRange {
     pub fn hosts(self) -> impl Iterator<Item = Ipv4Addr> {
         let last = self.first | !self.mask();
         (self.first.saturating_add(1)..last).map(Ipv4Addr::from_bits)
+    }
+
+    /// Returns whether it has 8 to 65536 private addresses, as the range of a network.
+    pub fn is_private(self) -> bool {
+        let private = PRIVATE.iter().flat_map(|range| range.parse::<AddressRange>());
+        (16..=29).contains(&self.bits) && private.into_iter().any(|private| private.covers(self))
     }
 
     /// Returns whether it stands for all addresses, as the default route does.
@@ -125,6 +139,8 @@ pub struct NetworkFile {
     pub cluster: String,
     /// The node itself.
     pub node: String,
+    /// The interface on every node.
+    pub interface: String,
     /// The UDP port of every node.
     pub port: u16,
     /// The range of the addresses.
@@ -137,12 +153,12 @@ pub struct NetworkFile {
     pub nodes: Vec<NetworkNode>,
 }
 
-/// Returns what to do about a firewall that drops what comes out of the network.
-pub fn let_in() -> String {
+/// Returns what to do about a firewall that drops what comes out of the network, by its interface.
+pub fn let_in(interface: &str) -> String {
     format!(
-        "let in what comes out of {INTERFACE} on the node: `sudo ufw allow in on {INTERFACE}`, or `sudo firewall-cmd \
-         --permanent --zone=trusted --add-interface={INTERFACE} && sudo firewall-cmd --reload`, or `nft add rule inet \
-         filter input iifname \"{INTERFACE}\" accept`"
+        "let in what comes out of {interface} on the node: `sudo ufw allow in on {interface}`, or `sudo firewall-cmd \
+         --permanent --zone=trusted --add-interface={interface} && sudo firewall-cmd --reload`, or `nft add rule inet \
+         filter input iifname \"{interface}\" accept`"
     )
 }
 

@@ -1,7 +1,7 @@
 //! Under which address, on which interface and with which GPUs a node takes part in a job.
 
 use crate::inventory::{Gpus, Inventory, Node};
-use crate::model::mesh::INTERFACE;
+use crate::model::mesh;
 use crate::node::facts::Facts;
 use crate::node::gpus::{GpuDevice, GpuQueryFailure, GpuRequest, NvidiaSmi};
 use std::net::{IpAddr, Ipv4Addr};
@@ -80,7 +80,7 @@ pub fn endpoint(node: &Node, facts: &Facts) -> Result<Endpoint, String> {
 /// Returns the next step for a node without an endpoint.
 pub fn hint(node: &Node) -> &'static str {
     match node.interface.as_deref() {
-        Some(INTERFACE) => {
+        Some(interface) if mesh::is_interface(interface) => {
             "`hvdctl up` connects it to the cluster's encrypted network; `hvdctl doctor` says what is wrong there"
         }
         _ => "set `address` or `interface` of this [[node]] in the inventory",

@@ -98,6 +98,11 @@ impl RoundTrips {
         (0..nodes).all(|from| (0..nodes).all(|to| from == to || self.measured.contains_key(&(from, to))))
     }
 
+    /// Returns whether neither of two nodes has measured the other one.
+    pub fn is_over_here(&self, one: usize, other: usize) -> bool {
+        [(one, other), (other, one)].iter().all(|direction| !self.measured.contains_key(direction))
+    }
+
     /// Returns the round trip between two nodes; `None` if one cannot connect to the other. What was not measured from
     /// a node takes as long as over this machine, which is an overestimate. Between nodes of one owner the shorter of
     /// both directions counts, because what else a machine does only adds to it. Of different owners each may say what

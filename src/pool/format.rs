@@ -1,6 +1,8 @@
 //! The publication of a node by its owner: the text that is signed, and the name of its file.
 
-use crate::inventory::{GPU, Gpus, HOST, HOST_KEY, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule};
+use crate::inventory::{
+    ENDPOINT, GPU, Gpus, HOST, HOST_KEY, LONGEST_LIFETIME, LONGEST_LIST, NAME, NODE_NAME, OWNER, Rule,
+};
 use crate::model::grade::{Grade, NodeKind};
 use crate::node::facts::MOST_CORES;
 use crate::text::digest;
@@ -43,6 +45,10 @@ pub struct PoolNode {
     pub host_key: Option<String>,
     /// Its address on the network between the nodes of its cluster, if the owner's inventory has one.
     pub address: Option<IpAddr>,
+    /// The host at which other nodes reach it by UDP, if the owner's inventory names one (`endpoint`). Without a port: each
+    /// group has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
     /// Its kind.
     pub kind: NodeKind,
     /// Its grade.
@@ -105,6 +111,7 @@ impl PoolNode {
             ("kind", kind.gpu.as_ref().is_none_or(is_plain) && kind.gpus <= MOST_SLOTS && kind.cores <= MOST_CORES),
             ("score", self.score.is_none_or(is_score)),
             ("address", self.address.is_none_or(|address| is_for_others(&address.to_string()))),
+            ("endpoint", self.endpoint.as_ref().is_none_or(|endpoint| is_place(endpoint))),
             ("slots", (1..=MOST_SLOTS).contains(&self.slots)),
             ("gpus", self.gpus.as_ref().is_none_or(is_choice)),
             ("expires", lifetime.is_some_and(|lifetime| lifetime <= LONGEST_LIFETIME.as_secs())),
@@ -136,6 +143,13 @@ impl PoolNode {
         };
         format!("{}_{:.16}{SUFFIX}", names.iter().map(plain).collect::<Vec<_>>().join("_"), hash)
     }
+}
+
+/// Returns whether a text is the `endpoint` of an inventory without a port, at which every member finds the same machine.
+pub fn is_place(endpoint: &str) -> bool {
+    let in_brackets = endpoint.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_host = in_brackets.is_some() || !endpoint.contains([':', '[']);
+    is_host && ENDPOINT.read(endpoint).is_ok() && is_for_others(in_brackets.unwrap_or(endpoint))
 }
 
 /// Returns whether GPUs are some of a node's, as an inventory may have them.
@@ -191,6 +205,7 @@ pub(crate) mod tests {
             port: 22,
             host_key: Some("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr".into()),
             address: None,
+            endpoint: None,
             kind,
             grade: Grade::A,
             score: Some(0.98),
@@ -255,6 +270,11 @@ pub(crate) mod tests {
         ] {
             assert_eq!(refused(&|n| n.host_key = Some(key.into())), "`host_key` is out of range", "{key}");
         }
+        for endpoint in
+            ["gate", "home.example.org:51820", "127.0.0.1", "[::1]", "[fd00::1", "-o.example.org", "a b.org", ""]
+        {
+            assert_eq!(refused(&|n| n.endpoint = Some(endpoint.into())), "`endpoint` is out of range", "{endpoint}");
+        }
         assert_eq!(refused(&|n| n.score = Some(1.5)), "`score` is out of range");
         assert_eq!(refused(&|n| n.slots = 0), "`slots` is out of range");
         assert_eq!(refused(&|n| n.slots = MOST_SLOTS + 1), "`slots` is out of range");
@@ -296,8 +316,13 @@ pub(crate) mod tests {
             let some = PoolNode { gpus: Some(gpus), ..node() };
             assert_eq!(PoolNode::parse(&some.text().unwrap()), Ok(some));
         }
+        for endpoint in ["home.example.org", "203.0.113.5", "[fd00::1]"] {
+            let some = PoolNode { endpoint: Some(endpoint.into()), ..node() };
+            assert_eq!(PoolNode::parse(&some.text().unwrap()), Ok(some));
+        }
         // as all versions have written it
-        assert!(!node().text().unwrap().contains("\"gpus\": null"));
+        let text = node().text().unwrap();
+        assert!(!text.contains("\"gpus\": null") && !text.contains("endpoint"));
         // and as those have that knew no host keys
         let old = PoolNode { host_key: None, ..node() };
         let text = old.text().unwrap();

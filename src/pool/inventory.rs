@@ -2,6 +2,7 @@
 
 use super::format::PoolNode;
 use crate::inventory::{Cluster, Gpus, Node};
+use crate::model::mesh::{INTERFACE, NetworkKind};
 use crate::text::digest;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,10 +14,15 @@ const LONGEST_NAME: usize = 40;
 const HASH: usize = 8;
 /// Ports of the workers' sshd, apart from that of the owners' own workers.
 const PORTS: std::ops::Range<u16> = 12_346..13_346;
+/// UDP ports of encrypted networks, apart from those that programs get by themselves and those of relaying nodes.
+const UDP_PORTS: std::ops::Range<u16> = 14_000..20_000;
+/// The number of hexadecimal digits of their interfaces, whose names have at most 15 characters.
+const INTERFACE_HASH: usize = 9;
 
 /// The nodes, the master first, as those of an inventory with this user: their names are their owners', with the owner
-/// where two have the same. `own`: who picks them, whose nodes have no owner there.
-pub fn nodes(picked: &[&PoolNode], user: Option<&str>, own: Option<&str>) -> Vec<Node> {
+/// where two have the same. `own`: who picks them, whose nodes have no owner there. `network`: the kind of network that
+/// hvdctl makes between them, in which they have addresses of their own.
+pub fn nodes(picked: &[&PoolNode], user: Option<&str>, own: Option<&str>, network: Option<NetworkKind>) -> Vec<Node> {
     // addresses between the nodes of one cluster lead nowhere from others
     let clusters: BTreeSet<(&str, &str)> =
         picked.iter().map(|node| (node.owner.as_str(), node.cluster.as_str())).collect();
@@ -34,6 +40,11 @@ pub fn nodes(picked: &[&PoolNode], user: Option<&str>, own: Option<&str>) -> Vec
         }
         name
     };
+    let is_first = |number: usize, endpoint: &str| {
+        let is_same =
+            |other: &&PoolNode| other.endpoint.as_ref().is_some_and(|other| other.eq_ignore_ascii_case(endpoint));
+        picked.iter().position(is_same) == Some(number)
+    };
     let node = |(number, node): (usize, &&PoolNode)| Node {
         name: name(node),
         host: node.host.clone(),
@@ -41,7 +52,9 @@ pub fn nodes(picked: &[&PoolNode], user: Option<&str>, own: Option<&str>) -> Vec
         ssh_port: Some(node.port),
         slots: Some(node.slots),
         gpus: node.gpus.clone().unwrap_or(Gpus::Auto),
-        address: node.address.filter(|_| is_one_cluster),
+        address: node.address.filter(|_| is_one_cluster && network.is_none()),
+        // behind one router only one of them may have the port
+        endpoint: node.endpoint.clone().filter(|endpoint| network.is_some() && is_first(number, endpoint)),
         owner: Some(node.owner.clone()).filter(|owner| Some(owner.as_str()) != own),
         host_key: node.host_key.clone(),
         master: number == 0,
@@ -75,6 +88,9 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
         value(&format!("hworker-{name}")),
         value(&format!("hmaster-{name}")),
     );
+    if own.network.is_some() {
+        inventory += &network(name);
+    }
     for directory in ["ssh", "projects", "jobs", "data"] {
         let _ = writeln!(inventory, "{directory}_dir = {}", value(&format!("/opt/horovod/{name}/{directory}")));
     }
@@ -112,11 +128,26 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
                 inventory += &format!("gpus = {}\n", toml::Value::Array(list.iter().map(gpu).collect()));
             }
         }
+        if let Some(endpoint) = &node.endpoint {
+            let _ = writeln!(inventory, "endpoint = {}", value(endpoint));
+        }
         if let Some(address) = node.address {
             let _ = writeln!(inventory, "address = {}", value(&address.to_string()));
         }
     }
     inventory
+}
+
+/// Returns the settings of the encrypted network of a cluster with this name, which has nothing in common with that of
+/// another cluster on the same nodes.
+fn network(name: &str) -> String {
+    let hash = digest::hash(name.as_bytes());
+    let port = UDP_PORTS.start + u16::from_be_bytes([hash[2], hash[3]]) % (UDP_PORTS.end - UDP_PORTS.start);
+    format!(
+        "# an encrypted network of these nodes alone; where a firewall keeps its UDP port closed, open it\n\
+         network = \"wireguard\"\nnetwork_port = {port}\nnetwork_interface = \"{INTERFACE}-{:.INTERFACE_HASH$}\"\n",
+        digest::in_hex(name.as_bytes())
+    )
 }
 
 /// Returns the settings of a cluster that decide how its nodes are reached, if they are not the defaults.
@@ -153,7 +184,7 @@ mod tests {
         let other =
             PoolNode { owner: "bob".into(), host: "fd00::2".into(), port: 2222, slots: 4, score: None, ..node() };
         let picked = [&one, &other];
-        let nodes = nodes(&picked, Some("ana"), Some("ana@example.com"));
+        let nodes = nodes(&picked, Some("ana"), Some("ana@example.com"), None);
         let with = nodes.iter().cloned().zip(picked).collect::<Vec<_>>();
         let name = cluster_name("ana@desk.example.com", "a key");
         let text = text(&name, &Cluster::default(), &with, &["picked".into()]);
@@ -181,13 +212,13 @@ mod tests {
         );
         for gpus in [Gpus::Count(0), Gpus::List(vec!["3".into(), "GPU-8a5b-1".into()])] {
             let some = PoolNode { gpus: Some(gpus.clone()), ..node() };
-            let nodes = super::nodes(&[&some], None, None).into_iter().zip([&some]).collect::<Vec<_>>();
+            let nodes = super::nodes(&[&some], None, None, None).into_iter().zip([&some]).collect::<Vec<_>>();
             let text = super::text(&name, &Cluster::default(), &nodes, &[]);
             let inventory = Inventory::parse(&text, Path::new("pool.toml"));
             assert_eq!(inventory.unwrap_or_else(|faults| panic!("{faults}\n{text}")).nodes[0].gpus, gpus);
         }
         // of one cluster the addresses between its nodes count
-        let alone = super::nodes(&[&one], None, None);
+        let alone = super::nodes(&[&one], None, None, None);
         assert_eq!((alone[0].name.as_str(), alone[0].address), ("node1", address));
         let own = Cluster {
             ssh_config: Some("/lab/my \"own\" config".into()),
@@ -207,5 +238,45 @@ mod tests {
         assert_ne!(one, other);
         assert!(one.starts_with("pool-root-ubuntu-") && one.len() == "pool-root-ubuntu-".len() + HASH, "{one}");
         assert!(Inventory::parse(&super::text(&long, &Cluster::default(), &with, &[]), Path::new("i")).is_ok());
+    }
+
+    #[test]
+    fn a_group_has_an_encrypted_network_of_its_own() {
+        let address = Some("192.168.7.1".parse().unwrap());
+        let at = |host: &str, owner: &str, endpoint: Option<&str>| PoolNode {
+            host: host.into(),
+            owner: owner.into(),
+            endpoint: endpoint.map(str::to_owned),
+            address,
+            ..node()
+        };
+        let published = [
+            at("10.0.0.1", "ana@example.com", None),
+            at("10.0.0.2", "bob", Some("home.example.org")),
+            at("10.0.0.3", "bob", Some("Home.example.org")),
+            at("10.0.0.4", "cai", Some("[fd00::4]")),
+        ];
+        let picked: Vec<&PoolNode> = published.iter().collect();
+        let own = Cluster { network: Some(NetworkKind::WireGuard), ..Cluster::default() };
+        let cluster = |name: &str, own: &Cluster| {
+            let nodes = super::nodes(&picked, None, None, own.network);
+            let nodes: Vec<_> = nodes.into_iter().zip(picked.iter().copied()).collect();
+            let text = super::text(name, own, &nodes, &[]);
+            Inventory::parse(&text, Path::new("pool.toml")).unwrap_or_else(|faults| panic!("{faults}\n{text}"))
+        };
+        let [one, other] = ["pool-ana-1", "pool-bob-2"].map(|name| cluster(name, &own));
+        for inventory in [&one, &other] {
+            let Cluster { network, network_port, network_interface, .. } = &inventory.cluster;
+            assert!(*network == own.network && UDP_PORTS.contains(network_port), "{network_port}");
+            assert!(network_interface.starts_with("hmesh-") && network_interface.len() == 15, "{network_interface}");
+            assert_eq!(inventory.nodes[0].interface.as_ref(), Some(network_interface));
+        }
+        assert_ne!(one.cluster.network_port, other.cluster.network_port);
+        assert_ne!(one.cluster.network_interface, other.cluster.network_interface);
+        let endpoints: Vec<_> = one.nodes.iter().map(|node| node.endpoint.as_deref()).collect();
+        assert_eq!(endpoints, [None, Some("home.example.org"), None, Some("[fd00::4]")]);
+        // without a network these mean nothing, and the addresses between the nodes do
+        let without = super::nodes(&picked[1..2], None, None, None);
+        assert_eq!((without[0].endpoint.as_deref(), without[0].address), (None, address));
     }
 }

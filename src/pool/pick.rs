@@ -6,7 +6,7 @@ use super::format::PoolNode;
 use super::inventory::cluster_name;
 use super::key::Key;
 use super::signers::AllowedSigners;
-use super::survey::{MeasuredNode, PublishedNode, Survey, Surveyor, survey};
+use super::survey::{MeasuredNode, MeasuringPoint, PublishedNode, Survey, Surveyor, survey};
 use super::verification::{FileState, PoolFile};
 use crate::cluster::operator::{now, operator};
 use crate::cluster::site::Site;
@@ -59,6 +59,8 @@ pub struct PoolChoice<'a> {
     pub group: NodeGroup,
     /// The nodes of the group, in its order.
     pub nodes: Vec<MeasuredNode<'a>>,
+    /// The number of pairs of these of which neither could measure the other, although one could measure.
+    pub unmeasured: usize,
     /// The nodes that were left out, and why.
     pub left_out: Vec<LeftOutCandidate>,
 }
@@ -183,9 +185,15 @@ pub async fn pick<'a>(
             LeftOutCandidate::new(reached[number].node, reason(number, &candidates, &round_trips, &group))
         }),
     );
+    let pairs = group.nodes.iter().flat_map(|one| group.nodes.iter().map(move |other| (*one, *other)));
+    let measures = |number: usize| reached[number].measured_from == MeasuringPoint::Node;
+    let is_unmeasured = |(one, other): &(usize, usize)| {
+        one < other && (measures(*one) || measures(*other)) && round_trips.is_over_here(*one, *other)
+    };
+    let unmeasured = pairs.filter(is_unmeasured).count();
     let nodes = group.nodes.iter().map(|number| reached[*number].clone()).collect();
     let name = cluster_name(&operator(), &own.identity);
-    Ok(PoolChoice { name, own: own.owner.ok(), group, nodes, left_out })
+    Ok(PoolChoice { name, own: own.owner.ok(), group, nodes, unmeasured, left_out })
 }
 
 /// Returns the nodes that may be picked, and those of valid files that may not.

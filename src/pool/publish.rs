@@ -1,7 +1,7 @@
 //! Publishes nodes of an owner: a signed file of each in the pool.
 
 use super::contents::read_signers;
-use super::format::{FORMAT, MOST_SLOTS, PoolNode, is_for_others};
+use super::format::{FORMAT, MOST_SLOTS, PoolNode, is_for_others, is_place};
 use super::key::Key;
 use super::machine::PoolMachine;
 use super::owner;
@@ -15,6 +15,7 @@ use crate::error::{Error, NodeError};
 use crate::event::{Events, Message, Step};
 use crate::inventory::{Cluster, Node, Pool};
 use crate::model::grade::NodeGrade;
+use crate::model::mesh::is_interface;
 use crate::node::facts::Facts;
 use crate::node::network;
 use crate::text::nodeset;
@@ -193,6 +194,7 @@ impl Publisher {
             port: destination.port,
             host_key: None,
             address: node.address,
+            endpoint: node.endpoint_host().filter(|endpoint| is_place(endpoint)),
             kind,
             grade,
             score,
@@ -206,12 +208,15 @@ impl Publisher {
 }
 
 /// Returns the host by which other members reach a node: the one that ssh connects to, unless that is a name of this
-/// machine only or behind a jump host; then its address on the network between the nodes.
+/// machine only or behind a jump host; then its address on the network between the nodes, but for an encrypted one, which
+/// they are not in.
 fn public_host(node: &Node, facts: &Facts, destination: &Destination) -> Result<String, NodeError> {
     if !destination.is_behind_jump_host && is_for_others(&destination.host) {
         return Ok(destination.host.clone());
     }
-    let address = network::endpoint(node, facts).map(|endpoint| endpoint.address.to_string());
+    let interface = node.interface.clone().filter(|interface| !is_interface(interface));
+    let outside = Node { interface, ..node.clone() };
+    let address = network::endpoint(&outside, facts).map(|endpoint| endpoint.address.to_string());
     let none = |why: String| {
         NodeError::failed(&node.name, PUBLISH, why).hint("set `address` to one at which other members can reach it")
     };

@@ -67,6 +67,20 @@ pub async fn from_node(
     }
 }
 
+/// Measures from this machine by a login, which takes longer than a connection: for a node that only ssh reaches, as by a
+/// jump host. `None`: it does not answer.
+pub async fn by_login(transport: &Transport) -> Option<Duration> {
+    let mut best: Option<Duration> = None;
+    for _ in 0..TRIES {
+        let began = Instant::now();
+        if from_node(transport, &[]).await.is_ok() {
+            let time = began.elapsed();
+            best = Some(best.map_or(time, |best| best.min(time)));
+        }
+    }
+    best
+}
+
 /// Measures from this machine. `None`: it cannot connect.
 pub async fn from_here(target: &PoolEndpoint) -> Option<Duration> {
     let resolve = lookup_host((target.host.as_str(), target.port));

@@ -85,7 +85,7 @@ pub struct Survey<'a> {
 /// # Errors
 /// When this operator's own machine is at fault.
 pub async fn survey<'a>(published: &[PublishedNode<'a>], surveyor: Surveyor<'_>) -> Result<Survey<'a>, Error> {
-    let Surveyor { own, events, .. } = surveyor;
+    let Surveyor { own, events, target, .. } = surveyor;
     let mut left_out = Vec::new();
     let mut targets = Vec::new();
     let is_here =
@@ -119,7 +119,7 @@ pub async fn survey<'a>(published: &[PublishedNode<'a>], surveyor: Surveyor<'_>)
         }
     }
     left_out.extend(keep_distinct(&mut proven, own));
-    let (measured_from, round_trips) = measure(&proven, events).await;
+    let (measured_from, round_trips) = measure(&proven, target.cluster().network.is_some(), events).await;
     let reached = proven.iter().zip(measured_from);
     let reached = reached.map(|((node, _), measured_from)| MeasuredNode { node, measured_from }).collect();
     Ok(Survey { reached, left_out, round_trips })
@@ -216,7 +216,13 @@ fn keep_distinct<'a, T>(nodes: &mut Vec<(&'a PoolNode, T)>, own: Option<&str>) -
 }
 
 /// Measures on each node the round trips to all others, and to all nodes on this machine if one of them could not.
-async fn measure(nodes: &[(&PoolNode, Member)], events: &Events) -> (Vec<MeasuringPoint>, RoundTrips) {
+/// `has_network`: an encrypted network finds a way between nodes that cannot connect to each other, so such a round trip
+/// counts as one that could not be measured.
+async fn measure(
+    nodes: &[(&PoolNode, Member)],
+    has_network: bool,
+    events: &Events,
+) -> (Vec<MeasuringPoint>, RoundTrips) {
     let endpoint = |(number, (node, _)): (usize, &(&PoolNode, Member))| PoolEndpoint {
         number,
         host: node.host.clone(),
@@ -236,13 +242,22 @@ async fn measure(nodes: &[(&PoolNode, Member)], events: &Events) -> (Vec<Measuri
     for (number, measured) in for_each_node(nodes.iter().enumerate().collect(), on_node).await.into_iter().enumerate() {
         measured_from.push(if measured.is_ok() { MeasuringPoint::Node } else { MeasuringPoint::Here });
         match measured {
-            Ok(times) => times.into_iter().for_each(|(to, time)| round_trips.add(number, to, time)),
+            Ok(times) => times
+                .into_iter()
+                .filter(|(_, time)| time.is_some() || !has_network)
+                .for_each(|(to, time)| round_trips.add(number, to, time)),
             Err(error) => events.warn(Message::Failure(error)),
         }
     }
     if !round_trips.are_complete(nodes.len()) {
-        let from_here = async |target: PoolEndpoint| (target.number, round_trips::from_here(&target).await);
-        for (number, time) in for_each_node(endpoints, from_here).await {
+        let from_here = async |(target, (_, member)): (PoolEndpoint, &(&PoolNode, Member))| {
+            let time = match round_trips::from_here(&target).await {
+                None if has_network => round_trips::by_login(&member.transport).await,
+                time => time,
+            };
+            (target.number, time)
+        };
+        for (number, time) in for_each_node(endpoints.into_iter().zip(nodes).collect(), from_here).await {
             time.into_iter().for_each(|time| round_trips.add_from_here(number, time));
         }
     }

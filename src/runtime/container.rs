@@ -153,9 +153,6 @@ pub const SLURM: &str = "hslurm";
 /// The name of the container that starts and ends the containers of jobs for them.
 pub const SLURM_AGENT: &str = "hslurm-agent";
 
-/// The name of the container of the encrypted network.
-pub const MESH: &str = "hmesh";
-
 /// Returns a node's container with the daemons of the cluster's queue, whatever its state.
 pub fn of_slurm<'a>(cluster: &Cluster, all: &'a [ContainerSummary]) -> Option<&'a ContainerSummary> {
     with_role(cluster, all, Role::Slurm)

@@ -66,7 +66,7 @@ pub enum Role {
     Slurm,
     /// `hslurm-agent`: what starts and ends the containers of jobs for that Slurm.
     SlurmAgent,
-    /// `hmesh`: the encrypted network.
+    /// `hmesh`, or as the inventory names it: the encrypted network.
     Mesh,
 }
 

@@ -51,14 +51,15 @@ def wait_for(check, about, limit=LIMIT):
 class Node:
     def __init__(self, networks, index, kind):
         self.name = "node%d" % index
-        self.address = "10.219.0.%d" % index
+        self.address = networks.range.replace("0.0/16", "0.%d" % index)
         self.namespace = "%s-%s" % (networks.prefix, self.name)
         self.path = os.path.join(networks.path, self.name)
         self.networks = networks
         self.endpoints = []
         self.process = None
         self.log = os.path.join(networks.path, self.name + ".log")
-        subprocess.check_call(["ip", "netns", "add", self.namespace])
+        if networks.has_namespaces:
+            subprocess.check_call(["ip", "netns", "add", self.namespace])
         os.mkdir(self.path, 0o700)
         os.symlink(PROGRAMS, os.path.join(self.path, "run"))
         self.key = self.agent("key")
@@ -115,11 +116,14 @@ class Node:
 
 class Networks:
     """`kinds` as of networks.sh. Only nodes with a public address or a forwarded port have an endpoint, unless
-    `endpoints` has others by the number of the node."""
+    `endpoints` has others by the number of the node. `beside`: those of another cluster on the same nodes."""
 
-    def __init__(self, kinds, mtu=None, start=True, endpoints=None):
+    def __init__(self, kinds, mtu=None, start=True, endpoints=None, beside=None):
         # namespaces of two runs at once have different names
-        self.prefix = "hvm%dx%d" % (os.getpid(), next(numbers))
+        self.prefix = beside.prefix if beside else "hvm%dx%d" % (os.getpid(), next(numbers))
+        self.has_namespaces = beside is None
+        self.interface, self.port, self.range = ("hmesh-2", PORT + 1, "10.218.0.0/16") if beside else (
+            "hmesh", PORT, "10.219.0.0/16")
         self.path = tempfile.mkdtemp()
         self.kinds, self.mtu, self.left_out = kinds, mtu, set()
         self.bin = os.path.join(self.path, "bin")
@@ -130,7 +134,8 @@ class Networks:
         try:
             self.nodes = [Node(self, index, kind) for index, kind in enumerate(kinds.split(","), 1)]
             names = [node.namespace for node in self.nodes]
-            subprocess.check_call([NETWORKS, "up", kinds, self.prefix] + names)
+            if self.has_namespaces:
+                subprocess.check_call([NETWORKS, "up", kinds, self.prefix] + names)
             self.find_endpoints()
             for index, found in (endpoints or {}).items():
                 self.nodes[index - 1].endpoints = found
@@ -150,12 +155,12 @@ class Networks:
             if word in ("cone", "restricted", "symmetric", "blocked", "mtu1280"):
                 lan += 1
             if word in ("public", "slow", "silent"):
-                node.endpoints = ["%s:%d" % (node.outside(), PORT)]
+                node.endpoints = ["%s:%d" % (node.outside(), self.port)]
             elif word == "cone":
                 lines = subprocess.check_output(
                     ["ip", "-n", "%s-r%d" % (self.prefix, lan), "-o", "-4", "addr", "show", "dev", "wan"],
                     universal_newlines=True)
-                node.endpoints = ["%s:%d" % (lines.split()[3].split("/")[0], PORT)]
+                node.endpoints = ["%s:%d" % (lines.split()[3].split("/")[0], self.port)]
 
     def write(self, only=None):
         """Writes network.json of each node, as hvdctl does."""
@@ -169,8 +174,8 @@ class Networks:
             path = os.path.join(node.path, "network.json")
             with open(path + ".new", "w") as file:
                 json.dump({
-                    "cluster": "lab", "node": node.name, "port": PORT, "range": "10.219.0.0/16",
-                    "address": node.address, "mtu": self.mtu, "nodes": nodes,
+                    "cluster": "lab", "node": node.name, "interface": self.interface, "port": self.port,
+                    "range": self.range, "address": node.address, "mtu": self.mtu, "nodes": nodes,
                 }, file)
             os.rename(path + ".new", path)
 
@@ -200,9 +205,10 @@ class Networks:
         atexit.unregister(self.close)
         for node in self.nodes:
             node.stop()
-        subprocess.call([NETWORKS, "down", self.prefix])
-        for node in self.nodes:
-            subprocess.call(["ip", "netns", "del", node.namespace])
+        if self.has_namespaces:
+            subprocess.call([NETWORKS, "down", self.prefix])
+            for node in self.nodes:
+                subprocess.call(["ip", "netns", "del", node.namespace])
         shutil.rmtree(self.path, ignore_errors=True)
 
     def __enter__(self):

@@ -371,8 +371,8 @@ class Interface(unittest.TestCase):
         shown = {"wg": "hmesh\t51821\nwg0\t51821\nwg1\t7\n"}
         run, wireguard.network.run = wireguard.network.run, lambda arguments: shown[arguments[0]]
         try:
-            self.assertEqual(wireguard.owner(51821), "another WireGuard, the interface wg0,")
-            self.assertEqual(wireguard.owner(5), "another program")
+            self.assertEqual(wireguard.owner(51821, "hmesh"), "another WireGuard, the interface wg0,")
+            self.assertEqual(wireguard.owner(5, "hmesh"), "another program")
         finally:
             wireguard.network.run = run
 

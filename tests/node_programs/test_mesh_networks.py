@@ -55,6 +55,12 @@ class Capture:
         return tuple(int(word) for word in out.split())
 
 
+def interfaces(node):
+    """The interfaces of encrypted networks in the namespace of a node."""
+    listed = subprocess.check_output(["ip", "-n", node.namespace, "-o", "link"], universal_newlines=True)
+    return {line.split()[1].split(":")[0] for line in listed.splitlines() if " hmesh" in line}
+
+
 class Cases(unittest.TestCase):
     def networks(self, kinds, **options):
         made = Networks(kinds, **options)
@@ -284,6 +290,32 @@ class Cases(unittest.TestCase):
         wait_for(lambda: first.address in first.run("ip", "addr", "show", "hmesh")[1], "its address again")
         networks.wait_until(first, second, "direct")
         self.sends(first, second)
+
+    # --- two clusters
+
+    def test_networks_of_two_clusters_on_the_same_nodes_do_not_touch_each_other(self):
+        first = self.networks("public,public")
+        second = self.networks("public,public", beside=first)
+        for networks in (first, second):
+            networks.wait_until(networks.nodes[0], networks.nodes[1], "direct")
+        for networks in (first, second):
+            one, other = networks.nodes
+            self.assertEqual(one.peer(other)["endpoint"], "%s:%d" % (other.outside(), networks.port))
+            self.sends(one, other)
+        # the address of one is no place at which others reach the other
+        ask = "import sys; sys.path.insert(0, %r); import wireguard; print(wireguard.addresses())"
+        ask %= mesh_networks.PROGRAMS
+        self.assertNotRegex(first.nodes[0].run(sys.executable, "-c", ask)[1], r"10\.21[89]\.")
+        second.interface = "hmesh-other"
+        second.write()
+        for node in second.nodes:
+            wait_for(lambda: interfaces(node) == {"hmesh", "hmesh-other"}, lambda: interfaces(node))
+        second.wait_until(second.nodes[0], second.nodes[1], "direct")
+        self.sends(*second.nodes)
+        for node in first.nodes:
+            node.stop()
+            self.assertEqual(interfaces(node), {"hmesh-other"})
+        self.sends(*second.nodes)
 
     # --- problems
 

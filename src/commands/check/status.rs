@@ -121,7 +121,7 @@ fn entry(
         jobs: plan::running_jobs(&cluster.name, &facts, &[]),
         idle: idle_ranks(&name, &facts),
         drained: facts.drained.clone(),
-        network: facts.mesh.current(facts.clock.map_or(f64::MAX, |clock| clock.high)).map(|state| state.peers.clone()),
+        network: peers(inventory, &facts),
         findings: findings.into_iter().flatten().collect(),
     };
     let runtime = match runtime {
@@ -145,6 +145,13 @@ fn entry(
     let (worker, differs) = plan::worker_status(cluster, containers, planned.as_deref().ok());
     (status.worker, status.differs) = (Some(worker), differs);
     NodeEntry::reached(&name, true, status)
+}
+
+/// Returns how the nodes of the inventory are reached through the encrypted network, by the agent of a node.
+fn peers(inventory: &Inventory, facts: &Facts) -> Option<BTreeMap<String, PeerState>> {
+    let mut peers = facts.mesh.current(facts.clock.map_or(f64::MAX, |clock| clock.high))?.peers.clone();
+    peers.retain(|name, _| inventory.nodes.iter().any(|node| node.name == *name));
+    Some(peers)
 }
 
 /// Returns the node's ranks that make no progress. A rank supervisor that was killed left its file, but has no

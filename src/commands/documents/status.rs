@@ -94,6 +94,7 @@ fn pool_made(all: &mut Made) {
         port: 22,
         host_key: Some("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJTyqYIOkkDxRjQoVAIwUpYHmzqDdzJYdHhGZ7cgBuzr".into()),
         address: Some("192.168.7.1".parse().unwrap()),
+        endpoint: None,
         kind: kind.clone(),
         grade: Grade::A,
         score: Some(0.98),
@@ -127,6 +128,6 @@ fn pool_made(all: &mut Made) {
     let (owner, node, reason) = ("bob".into(), "gpu7".into(), "50.20 ms from the group".into());
     let left_out = vec![LeftOutCandidate { owner, node, reason }];
     let cluster = Inventory::local("node1", "horovod/horovod:latest").cluster;
-    let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out };
+    let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, unmeasured: 0, left_out };
     all.add("pool-pick", pool::pick::outcome(&options, &cluster, choice));
 }

@@ -13,7 +13,7 @@ use crate::event::Step;
 use crate::keys::push;
 use crate::mesh::install;
 use crate::node::facts::Facts;
-use crate::runtime::container::{MESH, with_role};
+use crate::runtime::container::with_role;
 use crate::runtime::spec::Role;
 use crate::transport::node::Script;
 use crate::worker::plan::{self, Operation};
@@ -115,8 +115,8 @@ async fn remove(options: &Down, context: &Context, snapshot: &Snapshot) -> Resul
     if (options.network || options.purge && has_network) && cluster.can().images && !is_cancelled() {
         let _step = events.begin(node, Step::write("removing the encrypted network"));
         if install::remove(cluster, member, &runtime.containers).await? {
-            session.progress.record(node, format!("removed {MESH}"));
-            removed.push(MESH.to_owned());
+            session.progress.record(node, format!("removed {}", cluster.network_interface));
+            removed.push(cluster.network_interface.clone());
         }
     }
     if facts.is_some() || deployment::is_left(&runtime.containers, &cluster.name) {

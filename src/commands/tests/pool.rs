@@ -3,6 +3,7 @@
 use super::*;
 use crate::inventory::Gpus;
 use crate::model::grade::Grade;
+use crate::model::mesh::NetworkKind;
 use crate::pool::format::PoolNode;
 use crate::pool::signature::SigningKey;
 use crate::text::public_key;
@@ -264,6 +265,46 @@ async fn the_close_group_is_picked_and_is_an_inventory() {
         "node1 of bob: cannot measure round trips: python3: not found",
         "hint: ask bob to install python3 there",
     ]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_with_an_encrypted_network_needs_no_connections_between_its_nodes() {
+    let (nodes, dir) = filled_pool(&["ana", "bob"]).await;
+    for owner in ["ana", "bob"] {
+        ["node1", "node2"]
+            .iter()
+            .for_each(|node| nodes.edit(&format!("{node} of {owner}"), |state| state.round_trips.clear()));
+    }
+    run(&nodes, &dir, "ana", "pool pick -np 16")
+        .await
+        .code(1)
+        .complains(&["the largest group with a master has 4 slots: 1 node"]);
+    let mut own = inventory_of(dir.path(), "ana", "");
+    own.cluster.network = Some(NetworkKind::WireGuard);
+    let done = run_with(&nodes, own.clone(), "pool pick -np 16").await;
+    done.code(0).says(&["# 6 of 6 pairs measured over ", "network = \"wireguard\"\nnetwork_port = "]);
+    let inventory = Inventory::parse(&done.out, Path::new("pool.toml")).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(inventory.cluster.network, own.cluster.network);
+    let interface = &inventory.cluster.network_interface;
+    assert!(*interface != own.cluster.network_interface && inventory.cluster.network_port != own.cluster.network_port);
+    assert!(inventory.nodes.iter().all(|node| node.interface.as_ref() == Some(interface)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_published_of_a_node_leads_members_to_it_and_not_into_its_own_network() {
+    let (nodes, dir) = (pool_of(&[]), operator());
+    let mut own = inventory_of(dir.path(), "ana", "");
+    own.cluster.network = Some(NetworkKind::WireGuard);
+    for (node, endpoint) in own.nodes.iter_mut().zip(["home.example.org:7", "gate"]) {
+        (node.interface, node.endpoint) = (Some("hmesh".into()), Some(endpoint.into()));
+    }
+    own.nodes[1].host = "short".into();
+    run_with(&nodes, own, "grade --publish").await.code(0);
+    let document = run(&nodes, &dir, "ana", "--json pool").await.code(0).document();
+    let published = |number: usize| &document["files"][number]["node"];
+    assert_eq!(published(0)["endpoint"], json!("home.example.org"));
+    assert_eq!(published(1)["endpoint"], json!(null), "others may have another machine of that name");
+    assert_ne!(published(1)["host"], json!("short"));
 }
 
 #[tokio::test(start_paused = true)]

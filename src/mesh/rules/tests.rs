@@ -28,7 +28,7 @@ fn found(nodes: &[(&str, NodeMesh)]) -> Vec<String> {
     for (name, mesh) in nodes {
         views.push(MeshView { name, mesh, now: 101.0, is_up: true });
     }
-    examine(51820, &views).iter().map(|finding| format!("{} {finding}", finding.severity)).collect()
+    examine(&Cluster::default(), &views).iter().map(|finding| format!("{} {finding}", finding.severity)).collect()
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_node_without_a_network_says_why() {
     let listed = found(&[("a", exposed)]);
     assert!(listed[0].starts_with("warning a: machines on its other networks") && listed.len() == 1, "{listed:?}");
     let (name, mesh) = ("a", &NodeMesh::default());
-    let down = examine(1, &[MeshView { name, mesh, now: 1.0, is_up: false }]);
+    let down = examine(&Cluster::default(), &[MeshView { name, mesh, now: 1.0, is_up: false }]);
     assert!(down[0].message.contains("hmesh does not run"));
 }
 

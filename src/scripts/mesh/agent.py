@@ -108,10 +108,10 @@ class Measurement:
         return size
 
 
-def open_socket(kind):
+def open_socket(interface, kind):
     """A socket that sends and receives through the encrypted network only."""
     opened = socket.socket(socket.AF_INET, kind)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, wireguard.NAME.encode())
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
     opened.setblocking(False)
     return opened
 
@@ -119,9 +119,9 @@ def open_socket(kind):
 class Connection:
     """An attempt to connect to the agent of a peer by TCP."""
 
-    def __init__(self, address, now):
+    def __init__(self, interface, address, now):
         self.address, self.began = address, now
-        self.socket = open_socket(socket.SOCK_STREAM)
+        self.socket = open_socket(interface, socket.SOCK_STREAM)
         self.socket.connect_ex((address, messages.PORT))
 
     def result(self, now):
@@ -140,9 +140,9 @@ class Connection:
 class Agent:
     def __init__(self, path):
         self.directory = network.Directory(path)
-        self.device = wireguard.Device()
+        self.device = wireguard.Device(None)
         self.table = Peers()
-        self.guard = guard.Guard()
+        self.guard = None
         self.resolver = Resolver()
         self.control = self.listener = self.relay = None
         self.network, self.digest, self.stamp = None, None, None
@@ -179,6 +179,7 @@ class Agent:
         wanted = next((node for node in self.network["nodes"] if node["name"] == self.network["node"]), {})
         try:
             self.public_key = self.directory.own_key(wanted.get("public_key"))
+            self.name_device(self.network["interface"])
             self.check_address()
             self.device.ensure()
             prefix = int(self.network["range"].split("/")[1])
@@ -202,10 +203,19 @@ class Agent:
             say("%s: %s" % (kind, text))
         self.problem = found
 
+    def name_device(self, name):
+        """Removes the interface if it has another name from now on."""
+        if self.device.name == name:
+            return
+        if self.device.name is not None:
+            wireguard.remove(self.device.name)
+            self.guard.open()
+        self.device, self.guard = wireguard.Device(name), guard.Guard(name)
+
     def check_address(self):
         """Another interface with an address of the range would get the packets of peers."""
         for name, text in wireguard.addresses(all_of_them=True):
-            if name != wireguard.NAME and text.split("/")[0] == self.network["address"]:
+            if name != self.device.name and text.split("/")[0] == self.network["address"]:
                 raise wireguard.Problem("address_in_use", "%s has the address %s" % (name, text))
 
     def apply(self, now):
@@ -236,12 +246,12 @@ class Agent:
     def open(self):
         """Opens the socket of the agents' messages and starts the relay, unless they are there."""
         own = self.network["address"]
-        place = own, self.network["port"], socket.if_nametoindex(wireguard.NAME)
+        place = own, self.network["port"], socket.if_nametoindex(self.device.name)
         if self.control is None or self.place != place:
             self.close()
             self.place = None
             self.listen(own)
-            self.control = open_socket(socket.SOCK_DGRAM)
+            self.control = open_socket(self.device.name, socket.SOCK_DGRAM)
             self.control.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
             try:
                 self.control.bind((own, messages.PORT))
@@ -249,7 +259,7 @@ class Agent:
                 raise wireguard.Problem("port_in_use", "UDP port %d of %s: %s" % (messages.PORT, own, error.strerror))
             script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "relay.py")
             self.relay = subprocess.Popen(
-                [sys.executable, "-B", script, own, str(self.network["port"])], stdin=subprocess.PIPE,
+                [sys.executable, "-B", script, self.device.name, own, str(self.network["port"])], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE)
             self.place = place
         addresses = sorted(peer.address for peer in self.table.peers.values())
@@ -258,7 +268,7 @@ class Agent:
 
     def listen(self, own):
         """Lets peers try whether TCP gets here. Where another program has the port, they get through to that."""
-        self.listener = open_socket(socket.SOCK_STREAM)
+        self.listener = open_socket(self.device.name, socket.SOCK_STREAM)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self.listener.bind((own, messages.PORT))
@@ -339,7 +349,7 @@ class Agent:
 
     def own_addresses(self, now):
         self.readdress = False
-        if not wireguard.has_address(self.network["address"]):
+        if not self.device.has_address(self.network["address"]):
             # a manager of networks has taken it from the interface
             self.set_up(now)
         own = [text for _, text in wireguard.addresses()]
@@ -371,7 +381,7 @@ class Agent:
 
     def connect(self, peer, now):
         try:
-            self.connections[peer.name] = Connection(peer.address, now)
+            self.connections[peer.name] = Connection(self.device.name, peer.address, now)
         except OSError:
             # no interface at present
             pass
@@ -427,7 +437,7 @@ class Agent:
         state = {
             "time": clock, "pid": os.getpid(), "network": self.digest, "kind": self.device.kind, "mtu": self.mtu,
             "public_key": self.public_key, "problem": self.problem,
-            "exposed": self.guard.fault, "peers": peers,
+            "exposed": self.guard and self.guard.fault, "peers": peers,
         }
         try:
             self.directory.write_state(state)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-PROGRAMS = ("ip", "nft", "sh", "sleep", "wg", "wireguard-go")
+PROGRAMS = ("ip", "nft", "sed", "sh", "sleep", "wg", "wireguard-go")
 # what the agent imports, with the encoding of host names
 MODULES = (
     "encodings.idna", "errno", "hashlib", "ipaddress", "json", "os", "select", "selectors", "signal", "socket",

@@ -2,9 +2,7 @@
 its interfaces, so that neighbours would reach what listens in the network only; and packets for the network would take
 the default route, unencrypted, while its interface is missing."""
 import network
-import wireguard
 
-TABLE = "hvdctl_" + wireguard.NAME
 # how often it is looked whether both are still there, in seconds: firewalls and managers of networks remove what they
 # do not know
 LOOK = 10.0
@@ -22,20 +20,22 @@ table ip {table} {{
 
 
 class Guard:
-    """`fault` says why neighbours are not kept out, if they are not."""
+    """The rule and the route of an interface. `fault` says why neighbours are not kept out, if they are not."""
 
-    def __init__(self):
+    def __init__(self, interface):
+        self.interface = interface
+        self.table = "hvdctl_" + interface.replace("-", "_")
         self.range = self.fault = None
 
     def close(self, wanted):
         """Guards a range of addresses, in place of another one."""
         if self.range not in (None, wanted):
-            open_route(self.range)
+            self.remove_route()
         self.range = wanted
         try:
             # after all other routes
             network.run(["ip", "route", "replace", "unreachable", wanted, "metric", "4294967295"])
-            network.run(["nft", "-f", "-"], RULES.format(table=TABLE, name=wireguard.NAME, range=wanted))
+            network.run(["nft", "-f", "-"], RULES.format(table=self.table, name=self.interface, range=wanted))
             self.fault = None
         except OSError as error:
             self.fault = error.strerror or str(error)
@@ -43,17 +43,26 @@ class Guard:
     def look(self):
         """Guards the range again if the rule or the route is gone."""
         try:
-            network.run(["nft", "list", "table", "ip", TABLE])
+            network.run(["nft", "list", "table", "ip", self.table])
             is_closed = self.range in network.run(["ip", "route", "show", "type", "unreachable"]).split()
         except OSError:
             is_closed = False
         if not is_closed:
             self.close(self.range)
 
+    def open(self):
+        """Guards it no longer."""
+        if self.range is not None:
+            self.remove_route()
+        try:
+            network.run(["nft", "delete", "table", "ip", self.table])
+        except OSError:
+            # it is gone already
+            pass
 
-def open_route(guarded):
-    try:
-        network.run(["ip", "route", "del", "unreachable", guarded])
-    except OSError:
-        # it is gone already
-        pass
+    def remove_route(self):
+        try:
+            network.run(["ip", "route", "del", "unreachable", self.range])
+        except OSError:
+            # it is gone already
+            pass

@@ -1,5 +1,6 @@
-# The main process of a container hmesh: runs the agent of the encrypted network, and starts it again when it ends.
-# $1: the directory of the network
+# The main process of the container of an encrypted network: runs the agent, and starts it again when it ends. $1: the directory of
+# the network
+directory=$1
 agent=
 finish() {
   trap '' TERM INT
@@ -8,12 +9,13 @@ finish() {
     wait "$agent"
   fi
   # with it ends wireguard-go
-  ip link del hmesh 2>/dev/null
+  interface=$(sed -n 's/.*"interface": *"\(hmesh[a-z0-9_-]*\)".*/\1/p' "$directory/network.json" 2>/dev/null)
+  [ -z "$interface" ] || ip link del "$interface" 2>/dev/null
   exit 0
 }
 trap finish TERM INT
 while :; do
-  python3 -B "$1/run/agent.py" "$1" &
+  python3 -B "$directory/run/agent.py" "$directory" &
   agent=$!
   # a signal ends `wait`, not the agent
   wait "$agent"

@@ -1,4 +1,4 @@
-"""Relays packets between peers that have no direct way to each other: relay.py ADDRESS PORT
+"""Relays packets between peers that have no direct way to each other: relay.py INTERFACE ADDRESS PORT
 
 There is one socket for each peer. What arrives at the socket of X from Y leaves the socket of Y for X, so that each of
 the two sees the other at one endpoint. The packets are WireGuard's: encrypted from end to end. Standard input has the
@@ -9,17 +9,15 @@ import selectors
 import socket
 import sys
 
-from wireguard import NAME
-
 # the port of a peer is this one and its host number, unless another program has it
 FIRST = 20000
 BUFFER = 4 * 1024 * 1024
 AT_ONCE = 64
 
 
-def open_socket(own, port):
+def open_socket(interface, own, port):
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, NAME.encode())
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         opened.setsockopt(socket.SOL_SOCKET, option, BUFFER)
     try:
@@ -37,8 +35,8 @@ def preferred(address):
 
 
 class Relay:
-    def __init__(self, own, port):
-        self.own, self.port = own, port
+    def __init__(self, interface, own, port):
+        self.interface, self.own, self.port = interface, own, port
         self.sockets = {}
         self.selector = selectors.DefaultSelector()
         self.buffer = bytearray(65536)
@@ -51,7 +49,7 @@ class Relay:
             closed.close()
         for address in addresses:
             if address not in self.sockets:
-                self.sockets[address] = open_socket(self.own, preferred(address))
+                self.sockets[address] = open_socket(self.interface, self.own, preferred(address))
                 self.selector.register(self.sockets[address], selectors.EVENT_READ, address)
         return {address: opened.getsockname()[1] for address, opened in self.sockets.items()}
 
@@ -73,7 +71,7 @@ class Relay:
 
 
 def main():
-    relay = Relay(sys.argv[1], int(sys.argv[2]))
+    relay = Relay(sys.argv[1], sys.argv[2], int(sys.argv[3]))
     relay.selector.register(sys.stdin, selectors.EVENT_READ, None)
     while True:
         for key, _ in relay.selector.select():

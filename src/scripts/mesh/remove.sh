@@ -5,12 +5,13 @@ set -eu
 refuse_exposed "$directory"
 # one of the kernel stays when its container is killed, and with it the keys and the ways to all nodes
 PATH=$PATH:/usr/sbin:/sbin
-if [ -e /sys/class/net/hmesh ]; then
+interface=$(sed -n 's/.*"interface": *"\(hmesh[a-z0-9_-]*\)".*/\1/p' "$directory/network.json" 2>/dev/null || :)
+if [ -n "$interface" ] && [ -e "/sys/class/net/$interface" ]; then
   # that of wireguard-go may go by itself just now
-  ip link del hmesh || [ ! -e /sys/class/net/hmesh ]
+  ip link del "$interface" || [ ! -e "/sys/class/net/$interface" ]
 fi
 # what keeps packets of other networks out, and those of this one in
-range=$(sed -n 's/.*"range":"\([0-9./]*\)".*/\1/p' "$directory/network.json" 2>/dev/null) || :
+range=$(sed -n 's/.*"range": *"\([0-9./]*\)".*/\1/p' "$directory/network.json" 2>/dev/null) || :
 [ -z "$range" ] || ip route del unreachable "$range" 2>/dev/null || :
 rm -rf -- "$directory"
 rmdir -- "${directory%/*}" 2>/dev/null || :

@@ -7,13 +7,11 @@ import time
 import endpoints
 import network
 
-NAME = "hmesh"
 TUN = "/dev/net/tun"
-SOCKET = "/var/run/wireguard/%s.sock" % NAME
 # seconds until wireguard-go answers
 START = 5
-# interfaces whose addresses only this node and its containers have
-OF_CONTAINERS = ("docker", "br-", "veth", "virbr", "cni", "podman", "lxc", "flannel", "cali")
+# interfaces whose addresses only this node and its containers have, and those of all encrypted networks
+INSIDE = ("docker", "br-", "veth", "virbr", "cni", "podman", "lxc", "flannel", "cali", "hmesh")
 
 
 class Problem(Exception):
@@ -27,20 +25,20 @@ class Problem(Exception):
 class Device:
     """The interface. `kind` says who encrypts: the kernel, or wireguard-go (`userspace`)."""
 
-    def __init__(self):
-        self.kind = None
+    def __init__(self, name):
+        self.name, self.kind = name, None
 
     def ensure(self):
         """Takes over an interface that works, so that traffic goes on while the agent starts again, or makes one."""
         try:
-            network.run(["wg", "show", NAME, "listen-port"])
-            details = network.run(["ip", "-d", "link", "show", "dev", NAME])
+            network.run(["wg", "show", self.name, "listen-port"])
+            details = network.run(["ip", "-d", "link", "show", "dev", self.name])
             self.kind = "userspace" if " tun " in details else "kernel"
             return
         except OSError:
-            remove()
+            remove(self.name)
         try:
-            network.run(["ip", "link", "add", NAME, "type", "wireguard"])
+            network.run(["ip", "link", "add", self.name, "type", "wireguard"])
             self.kind = "kernel"
         except OSError as error:
             self.start(str(error))
@@ -49,34 +47,39 @@ class Device:
         """Starts wireguard-go. It outlives the agent, as the kernel's interface does, and ends with its interface."""
         if not os.path.exists(TUN):
             raise Problem("no_tun", "no %s, and the kernel has no WireGuard: %s" % (TUN, kernel))
-        started = launch("silent", subprocess.DEVNULL)
+        started = launch(self.name, "silent", subprocess.DEVNULL)
         deadline = time.monotonic() + START
-        while not answers():
+        while not answers(self.name):
             if started.poll() is not None or time.monotonic() > deadline:
                 started.kill()
                 started.wait()
-                raise failure()
+                raise failure(self.name)
             time.sleep(0.01)
         self.kind = "userspace"
 
     def configure(self, key, port, address, prefix, mtu):
         """Sets what belongs to this node. Peers stay as they are."""
         try:
-            network.run(["wg", "set", NAME, "private-key", key])
-            if int(network.run(["wg", "show", NAME, "listen-port"])) != port:
-                network.run(["wg", "set", NAME, "listen-port", str(port)])
-            network.run(["ip", "link", "set", NAME, "mtu", str(mtu), "up"])
+            network.run(["wg", "set", self.name, "private-key", key])
+            if int(network.run(["wg", "show", self.name, "listen-port"])) != port:
+                network.run(["wg", "set", self.name, "listen-port", str(port)])
+            network.run(["ip", "link", "set", self.name, "mtu", str(mtu), "up"])
         except OSError as error:
             used = "ddress already in use" in str(error) or "ddress in use" in str(error)
-            raise Problem("port_in_use", "%s has UDP port %d" % (owner(port), port)) if used else Problem(
+            raise Problem("port_in_use", "%s has UDP port %d" % (owner(port, self.name), port)) if used else Problem(
                 "wireguard", error.strerror)
         wanted = "%s/%d" % (address, prefix)
         try:
-            if wanted not in [text for name, text in addresses(all_of_them=True) if name == NAME]:
-                network.run(["ip", "addr", "flush", "dev", NAME])
-                network.run(["ip", "addr", "add", wanted, "dev", NAME])
+            if wanted not in [text for name, text in addresses(all_of_them=True) if name == self.name]:
+                network.run(["ip", "addr", "flush", "dev", self.name])
+                network.run(["ip", "addr", "add", wanted, "dev", self.name])
         except OSError as error:
             raise Problem("wireguard", error.strerror)
+
+    def has_address(self, address):
+        """True if the interface has it, or is missing."""
+        found = [text.split("/")[0] for name, text in addresses(all_of_them=True) if name == self.name]
+        return address in found or not os.path.exists("/sys/class/net/" + self.name)
 
     def change(self, changes):
         """Changes peers: tuples of key, address, endpoint or None, and how: `add`, `move` (another endpoint, the
@@ -89,12 +92,12 @@ class Device:
                 arguments += ["peer", key, "allowed-ips", address + "/32"]
                 arguments += ["endpoint", endpoint] if endpoint else []
         if arguments:
-            network.run(["wg", "set", NAME] + arguments)
+            network.run(["wg", "set", self.name] + arguments)
 
     def look(self):
         """By public key: endpoint, addresses, time of the last handshake, bytes received and sent."""
         found = {}
-        for line in network.run(["wg", "show", NAME, "dump"]).splitlines()[1:]:
+        for line in network.run(["wg", "show", self.name, "dump"]).splitlines()[1:]:
             key, _, endpoint, allowed, handshake, received, sent, _ = line.split("\t")
             found[key] = {
                 "endpoint": None if endpoint == "(none)" else endpoint,
@@ -110,9 +113,9 @@ class Device:
         lines = []
         for address, mtu in changes.items():
             if mtu is None:
-                lines.append("route del %s/32 dev %s" % (address, NAME))
+                lines.append("route del %s/32 dev %s" % (address, self.name))
             else:
-                lines.append("route replace %s/32 dev %s mtu %d src %s" % (address, NAME, mtu, source))
+                lines.append("route replace %s/32 dev %s mtu %d src %s" % (address, self.name, mtu, source))
         # with -force, a route that is gone already keeps none of the others
         if lines:
             subprocess.run(
@@ -122,35 +125,35 @@ class Device:
 
     def routed(self):
         """The addresses that have a route of their own."""
-        lines = network.run(["ip", "-4", "route", "show", "dev", NAME]).splitlines()
+        lines = network.run(["ip", "-4", "route", "show", "dev", self.name]).splitlines()
         return {line.split()[0] for line in lines if line.strip() and "/" not in line.split()[0]}
 
 
-def owner(port):
+def owner(port, own):
     """Names who has a UDP port: another interface of WireGuard, as far as it can be seen from here."""
     try:
         lines = network.run(["wg", "show", "all", "listen-port"]).splitlines()
     except OSError:
         lines = []
     interfaces = [line.split()[0] for line in lines if line.split()[1:] == [str(port)]]
-    interfaces = [name for name in interfaces if name != NAME]
+    interfaces = [name for name in interfaces if name != own]
     return "another WireGuard, the interface %s," % interfaces[0] if interfaces else "another program"
 
 
-def launch(level, output):
+def launch(name, level, output):
     environment = dict(os.environ, WG_I_PREFER_BUGGY_USERSPACE_TO_POLISHED_KMOD="1", LOG_LEVEL=level)
     try:
         return subprocess.Popen(
-            ["wireguard-go", "-f", NAME], env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            ["wireguard-go", "-f", name], env=environment, stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, start_new_session=True, universal_newlines=True,
         )
     except OSError as error:
         raise Problem("wireguard", "cannot start wireguard-go: %s" % error)
 
 
-def failure():
+def failure(name):
     """The words of a wireguard-go that does not start. One that works says nothing: it outlives who would read it."""
-    started = launch("error", subprocess.PIPE)
+    started = launch(name, "error", subprocess.PIPE)
     try:
         said = started.communicate(timeout=2)[0].strip()
     except subprocess.TimeoutExpired:
@@ -160,32 +163,31 @@ def failure():
     return Problem(kind, said or "wireguard-go did not answer within %d s" % START)
 
 
-def answers():
+def socket_of(name):
+    """The socket by which wireguard-go is configured."""
+    return "/var/run/wireguard/%s.sock" % name
+
+
+def answers(name):
     """True if wireguard-go accepts configuration."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
-            connection.connect(SOCKET)
+            connection.connect(socket_of(name))
             return True
         except OSError:
             return False
 
 
-def remove():
+def remove(name):
     try:
-        network.run(["ip", "link", "del", NAME])
+        network.run(["ip", "link", "del", name])
     except OSError:
         pass
     try:
         # of a wireguard-go that was killed
-        os.unlink(SOCKET)
+        os.unlink(socket_of(name))
     except OSError:
         pass
-
-
-def has_address(address):
-    """True if the interface has it, or is missing."""
-    found = [text.split("/")[0] for name, text in addresses(all_of_them=True) if name == NAME]
-    return address in found or not os.path.exists("/sys/class/net/" + NAME)
 
 
 def addresses(all_of_them=False):
@@ -198,7 +200,6 @@ def addresses(all_of_them=False):
         name, text = words[1], words[3]
         # that of a point-to-point interface has no prefix
         text = text if "/" in text else text + ("/32" if words[2] == "inet" else "/128")
-        if all_of_them or (name != NAME and not name.startswith(OF_CONTAINERS) and endpoints.address_of(
-                text.split("/")[0])):
+        if all_of_them or (not name.startswith(INSIDE) and endpoints.address_of(text.split("/")[0])):
             found.append((name, text))
     return found

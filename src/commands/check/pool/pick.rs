@@ -84,12 +84,10 @@ fn note_left_out(left_out: &[LeftOutCandidate], context: &Context) {
 }
 
 pub(crate) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<'_>) -> Outcome {
-    let PoolChoice { name, own, group, nodes: picked, left_out } = choice;
+    let PoolChoice { name, own, group, nodes: picked, unmeasured, left_out } = choice;
     let published: Vec<&PoolNode> = picked.iter().map(|picked| picked.node).collect();
-    let nodes: Vec<(Node, &PoolNode)> = inventory::nodes(&published, options.user.as_deref(), own.as_deref())
-        .into_iter()
-        .zip(published.iter().copied())
-        .collect();
+    let nodes = inventory::nodes(&published, options.user.as_deref(), own.as_deref(), cluster.network);
+    let nodes: Vec<(Node, &PoolNode)> = nodes.into_iter().zip(published.iter().copied()).collect();
     let NodeGroup { slots, distance, longest, .. } = group;
     let text = match options.format {
         Some(format) => {
@@ -114,6 +112,11 @@ pub(crate) fn outcome(options: &PoolPick, cluster: &Cluster, choice: PoolChoice<
             if from_here > 0 {
                 let why = "they lack python3, or did not answer in time";
                 about.push(format!("{from_here} of them measured from {}: {why}", host_name()));
+            }
+            if unmeasured > 0 {
+                let pairs = count(nodes.len() * (nodes.len() - 1) / 2, "pair");
+                let why = "they do not reach each other's sshd, which the encrypted network does not need";
+                about.push(format!("{unmeasured} of {pairs} measured over {}: {why}", host_name()));
             }
             inventory::text(&name, cluster, &nodes, &about)
         }
@@ -149,7 +152,7 @@ mod tests {
         let nodes = [MeasuringPoint::Here, MeasuringPoint::Node].map(measured).to_vec();
         let group =
             NodeGroup { nodes: vec![0, 1], slots: 16, distance: Distance::Lan, longest: Duration::from_millis(1) };
-        let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, left_out: Vec::new() };
+        let choice = PoolChoice { name: "pool".into(), own: None, group, nodes, unmeasured: 0, left_out: Vec::new() };
         let options = PoolPick { np: 16, user: None, master: None, format: None };
         let text = outcome(&options, &Inventory::local("node1", "image").cluster, choice).text.to_string();
         let line = format!("1 of them measured from {}: they lack python3, or did not answer in time", host_name());
