@@ -10,7 +10,6 @@ use crate::cluster::observation::{ObservedNode, facts};
 use crate::cluster::site::Site;
 use crate::cluster::target::Target;
 use crate::delivery::project::{ProjectBuild, ProjectImage};
-use crate::delivery::recipe::Recipe;
 use crate::delivery::worker_image::pull_planned;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};

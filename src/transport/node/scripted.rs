@@ -406,7 +406,7 @@ impl Node {
                 [.., "system", "dial-stdio"] => node.serve_engine(own).await,
                 [.., "exec", "-i", "hmesh", "python3", "-B", _, _, which] => node.print_mesh_key(which, own).await,
                 [.., "exec", "-i", "hmesh", "sh", "-c", _, _] => node.end_mesh_agent(own).await,
-                [.., "exec", "-i", "hmesh", "nft", ..] => 0,
+                [.., "exec", "-i", "hmesh", "nft", "delete", "table", "ip", _] => 0,
                 [.., "exec", "-i", container, "python3", "-I", "-"] => node.take_names(container, own).await,
                 [.., "exec", "-i", _, "python3", "-I", "-c", _] => node.measure_network(own).await,
                 [.., "python3", "-", "horovod.torch", _, _] => node.find_modules(own).await,
