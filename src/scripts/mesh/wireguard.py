@@ -43,7 +43,7 @@ class Device:
             network.run(["ip", "link", "add", NAME, "type", "wireguard"])
             self.kind = "kernel"
         except OSError as error:
-            self.start(str(error))
+            self.start(error.strerror)
 
     def start(self, kernel):
         """Starts wireguard-go. It outlives the agent, as the kernel's interface does, and ends with its interface."""
@@ -67,8 +67,9 @@ class Device:
                 network.run(["wg", "set", NAME, "listen-port", str(port)])
             network.run(["ip", "link", "set", NAME, "mtu", str(mtu), "up"])
         except OSError as error:
-            used = "ddress already in use" in str(error) or "ddress in use" in str(error)
-            raise Problem("port_in_use" if used else "wireguard", error.strerror)
+            if "ddress already in use" in str(error) or "ddress in use" in str(error):
+                raise Problem("port_in_use", "%s has UDP port %d" % (holder(port), port))
+            raise Problem("wireguard", error.strerror)
         wanted = "%s/%d" % (address, prefix)
         try:
             if wanted not in [text for name, text in addresses(all_of_them=True) if name == NAME]:
@@ -123,6 +124,17 @@ class Device:
         """The addresses that have a route of their own."""
         lines = network.run(["ip", "-4", "route", "show", "dev", NAME]).splitlines()
         return {line.split()[0] for line in lines if line.strip() and "/" not in line.split()[0]}
+
+
+def holder(port):
+    """Who has a UDP port. No process has that of another WireGuard of the kernel, so that `ss` would not show it."""
+    try:
+        lines = network.run(["wg", "show", "all", "listen-port"]).splitlines()
+    except OSError:
+        lines = []
+    shown = (line.split("\t") for line in lines)
+    others = [name for name, used in shown if name != NAME and used == str(port)]
+    return "the WireGuard interface %s" % others[0] if others else "another program"
 
 
 def launch(level, output):
