@@ -58,8 +58,8 @@ pub fn hint(problem: &NetworkProblem, port: u16) -> String {
     match problem.kind.as_str() {
         "no_tun" => "the node needs /dev/net/tun or WireGuard in its kernel: as root there, modprobe tun".to_owned(),
         "port_in_use" => format!(
-            "`ss -lnup` on the node shows which program has it, perhaps another WireGuard; instead of {port}, network_port \
-             in [cluster] may name another one"
+            "`ss -lnup` on the node shows which program has it, and `wg show` another WireGuard; instead of {port}, \
+             network_port in [cluster] may name another one"
         ),
         "address_in_use" => "another interface has its address: set network_range in [cluster]".to_owned(),
         _ => format!("the logs of {MESH} on the node show more"),
