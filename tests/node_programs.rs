@@ -22,6 +22,7 @@ const STACK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_progr
 const QUEUE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_queue.py");
 const ROLE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_roles.py");
 const MESH_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_mesh.py");
+const MESH_DEVICE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_mesh_device.py");
 const EXAMPLE_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_examples.py");
 /// Ranks that are processes, for the oldest and the newest interpreter.
 const RANK_TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node_programs/test_collectives.py");
@@ -172,6 +173,7 @@ fn node_programs_decide_the_same_with_every_python() {
         QUEUE_TESTS,
         STACK_TESTS,
         MESH_TESTS,
+        MESH_DEVICE_TESTS,
         EXAMPLE_TESTS,
     ];
     let of_all =

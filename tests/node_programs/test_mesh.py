@@ -19,7 +19,6 @@ import endpoints  # noqa: E402
 import messages  # noqa: E402
 import mtu  # noqa: E402
 import peers  # noqa: E402
-import wireguard  # noqa: E402
 
 RANGE = ipaddress.ip_network("10.219.0.0/16")
 
@@ -364,17 +363,6 @@ class Tcp(unittest.TestCase):
         mesh.reach(2, "203.0.113.2:51821")
         self.connections(mesh, True, 2)
         self.assertEqual(mesh.peer(2).tcp, True)
-
-
-class Interface(unittest.TestCase):
-    def test_a_port_in_use_names_the_interface_that_has_it(self):
-        shown = {"wg": "hmesh\t51821\nwg0\t51821\nwg1\t7\n"}
-        run, wireguard.network.run = wireguard.network.run, lambda arguments: shown[arguments[0]]
-        try:
-            self.assertEqual(wireguard.owner(51821, "hmesh"), "another WireGuard, the interface wg0,")
-            self.assertEqual(wireguard.owner(5, "hmesh"), "another program")
-        finally:
-            wireguard.network.run = run
 
 
 class Relays(unittest.TestCase):

@@ -41,7 +41,7 @@ class Device:
             network.run(["ip", "link", "add", self.name, "type", "wireguard"])
             self.kind = "kernel"
         except OSError as error:
-            self.start(str(error))
+            self.start(error.strerror)
 
     def start(self, kernel):
         """Starts wireguard-go. It outlives the agent, as the kernel's interface does, and ends with its interface."""
@@ -65,9 +65,9 @@ class Device:
                 network.run(["wg", "set", self.name, "listen-port", str(port)])
             network.run(["ip", "link", "set", self.name, "mtu", str(mtu), "up"])
         except OSError as error:
-            used = "ddress already in use" in str(error) or "ddress in use" in str(error)
-            raise Problem("port_in_use", "%s has UDP port %d" % (owner(port, self.name), port)) if used else Problem(
-                "wireguard", error.strerror)
+            if "ddress already in use" in str(error) or "ddress in use" in str(error):
+                raise Problem("port_in_use", "%s has UDP port %d" % (holder(port, self.name), port))
+            raise Problem("wireguard", error.strerror)
         wanted = "%s/%d" % (address, prefix)
         try:
             if wanted not in [text for name, text in addresses(all_of_them=True) if name == self.name]:
@@ -129,15 +129,15 @@ class Device:
         return {line.split()[0] for line in lines if line.strip() and "/" not in line.split()[0]}
 
 
-def owner(port, own):
-    """Names who has a UDP port: another interface of WireGuard, as far as it can be seen from here."""
+def holder(port, own):
+    """Who has a UDP port. No process has that of another WireGuard of the kernel, so that `ss` would not show it."""
     try:
         lines = network.run(["wg", "show", "all", "listen-port"]).splitlines()
     except OSError:
         lines = []
-    interfaces = [line.split()[0] for line in lines if line.split()[1:] == [str(port)]]
-    interfaces = [name for name in interfaces if name != own]
-    return "another WireGuard, the interface %s," % interfaces[0] if interfaces else "another program"
+    shown = (line.split("\t") for line in lines)
+    others = [name for name, used in shown if name != own and used == str(port)]
+    return "the WireGuard interface %s" % others[0] if others else "another program"
 
 
 def launch(name, level, output):
