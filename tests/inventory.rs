@@ -194,6 +194,7 @@ master = true
         network: None,
         network_range: None,
         network_port: 51821,
+        network_interface: "hmesh-2".into(),
         port: 0x1234,
         worker: "w1".into(),
         master: "m1".into(),
