@@ -119,6 +119,7 @@ name = "Lab_1.a-b"
 image = "registry.example.com:5000/team/horovod:0.28@sha256:0123456789abcdef0123456789abcdef"
 pull = "never"
 network_port = 51_821
+network_interface = "hmesh-2"
 port = 0x1234
 worker = "w1"
 master = "m1"
@@ -194,6 +195,7 @@ master = true
         network: None,
         network_range: None,
         network_port: 51821,
+        network_interface: "hmesh-2".into(),
         port: 0x1234,
         worker: "w1".into(),
         master: "m1".into(),

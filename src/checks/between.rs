@@ -164,13 +164,13 @@ fn name(cluster: &Cluster, view: &NodeView<'_>, other: &NodeView<'_>) -> Option<
     ))
 }
 
-/// Logins from worker to worker that failed. Nodes whose worker is not running have a finding of their own.
-/// `is_encrypted`: set if they went through the encrypted network.
-pub fn logins(matrix: &Matrix, port: u16, is_encrypted: bool) -> Vec<Finding> {
+/// Logins from worker to worker that failed. Nodes whose worker is not running have a finding of their own. `network`: the
+/// interface of the encrypted network, if they went through it.
+pub fn logins(matrix: &Matrix, port: u16, network: Option<&str>) -> Vec<Finding> {
     let finding = |row: FailedLogins| {
         let message = format!("cannot log in to {} on port {port}: {}", nodeset::fold(&row.to), row.reason);
         let why = "the launcher starts ranks over these logins, and hangs if one of them does";
-        Finding::of_nodes(Error, Check::Login, row.from, message).explain(why, hint(&row.reason, port, is_encrypted))
+        Finding::of_nodes(Error, Check::Login, row.from, message).explain(why, hint(&row.reason, port, network))
     };
     matrix.rows().into_iter().map(finding).collect()
 }

@@ -253,7 +253,7 @@ fn pairs() {
     assert_eq!(found[0].message, "cannot reach gpu03 on random high ports: no answer within 3 s");
     assert!(found[0].why.starts_with("a firewall allows port 12345 but not the others; "));
     assert!(!ports(&matrix("x"), None, None)[0].why.contains("firewall"));
-    let found = logins(&matrix("Connection timed out"), 12345, false);
+    let found = logins(&matrix("Connection timed out"), 12345, None);
     assert_eq!(found[0].message, "cannot log in to gpu03 on port 12345: Connection timed out");
     assert!(found[0].hint.starts_with("allow TCP port 12345"));
     assert!(logins(&matrix("Permission denied (publickey)."), 1, true)[0].hint.starts_with("run `hvdctl keys push`"));

@@ -258,9 +258,9 @@ async fn between(inventory: &Inventory, nodes: &[NodeState], events: &Events) ->
         Err(error) => return Err(error),
     };
     let cluster = &inventory.cluster;
-    let (port, network) = (cluster.port, cluster.network.map(|_| cluster.network_interface.as_str()));
+    let (port, network) = (cluster.port, cluster.encrypted_interface());
     let open = !logins.pairs.is_empty() && logins.pairs.iter().all(|pair| pair.reason.is_none());
-    found.extend(checks::logins(&logins, port, network.is_some()));
+    found.extend(checks::logins(&logins, port, network));
     found.extend(checks::ports(&ports, open.then_some(port), network));
     Ok(found)
 }

@@ -89,6 +89,11 @@ impl Cluster {
         format!("{parent}/network@{}", self.name)
     }
 
+    /// Returns the interface of the encrypted network, if the cluster has one.
+    pub fn encrypted_interface(&self) -> Option<&str> {
+        self.network.map(|_| self.network_interface.as_str())
+    }
+
     /// Returns the directory of what runs as processes of the login: a directory for each, with its name.
     pub fn run_dir(&self) -> String {
         format!("{}/run", self.state_dir())

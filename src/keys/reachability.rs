@@ -118,22 +118,22 @@ impl Matrix {
         absent.chain(self.rows().into_iter().map(sentence)).collect()
     }
 
-    /// Returns a hint on the first failure. `is_encrypted`: set if the logins go through the encrypted network.
-    pub fn hint(&self, port: u16, is_encrypted: bool) -> Option<String> {
-        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| hint(reason, port, is_encrypted))
+    /// Returns a hint on the first failure. `network`: the interface of the encrypted network, if the logins go through it.
+    pub fn hint(&self, port: u16, network: Option<&str>) -> Option<String> {
+        self.pairs.iter().find_map(|pair| pair.reason.as_deref()).map(|reason| hint(reason, port, network))
     }
 }
 
-/// Returns what to do about a login that failed for this reason. `is_encrypted`: set if it went through the encrypted
-/// network.
-pub fn hint(reason: &str, port: u16, is_encrypted: bool) -> String {
+/// Returns what to do about a login that failed for this reason. `network`: the interface of the encrypted network, if it
+/// went through that.
+pub fn hint(reason: &str, port: u16, network: Option<&str>) -> String {
     if matches!(failure::ssh(reason), Ssh::Refused | Ssh::HostKeyUnknown | Ssh::TooManyKeys) {
         "run `hvdctl keys push`, then `hvdctl down` and `hvdctl up` on nodes whose workers still present another host \
          key"
         .to_owned()
     } else {
-        let firewall =
-            if is_encrypted { let_in() } else { format!("allow TCP port {port} between the nodes' addresses") };
+        let of_nodes = || format!("allow TCP port {port} between the nodes' addresses");
+        let firewall = network.map_or_else(of_nodes, let_in);
         format!("{firewall}, and see the log of the worker's container")
     }
 }

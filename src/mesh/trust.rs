@@ -33,7 +33,8 @@ pub fn claimed_keys(
             holders.entry(key).or_insert(name);
         }
     }
-    let claimed = keys.iter().map(|(name, key)| (name, holders[key.as_str()])).filter(|(name, holder)| name != holder);
+    let held = keys.iter().filter_map(|(name, key)| Some((name, *holders.get(key.as_str())?)));
+    let claimed = held.filter(|(name, holder)| name != holder);
     let error = |(name, holder): (&String, &str)| {
         let hint = format!("hvdctl --on {name} down --network, then hvdctl up: it makes a key of its own");
         NodeError::failed(name, OPERATION, format!("it has the public key of {holder}")).hint(hint)

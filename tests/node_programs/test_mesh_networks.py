@@ -316,6 +316,19 @@ class Cases(unittest.TestCase):
             node.stop()
             self.assertEqual(interfaces(node), {"hmesh-other"})
         self.sends(*second.nodes)
+        # what a killed container leaves is removed, and nothing of another cluster
+        alive, killed = first.nodes[0], second.nodes[0]
+        alive.start()
+        wait_for(lambda: interfaces(alive) == {"hmesh", "hmesh-other"}, lambda: interfaces(alive))
+        killed.process.kill()
+        killed.process.wait()
+        mesh_networks.kill_agent(killed)
+        scripts = []
+        for part in ("node/close.sh", "node/permissions.sh", "mesh/remove.sh"):
+            with open(os.path.join(mesh_networks.PROGRAMS, "..", part)) as file:
+                scripts.append(file.read())
+        code, said = alive.run("bash", "-c", "directory=%s\n%s" % (killed.path, "".join(scripts)))
+        self.assertEqual((code, interfaces(alive)), (0, {"hmesh"}), said)
 
     # --- problems
 

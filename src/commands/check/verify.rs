@@ -135,7 +135,7 @@ async fn launch(plan: &Plan, context: &Context) -> Result<VerifyResults, Error> 
     };
     if let Some(matrix) = logins.as_ref().filter(|matrix| !matrix.is_good()) {
         let cluster = context.target.cluster();
-        if let Some(hint) = matrix.hint(cluster.port, cluster.network.is_some()) {
+        if let Some(hint) = matrix.hint(cluster.port, cluster.encrypted_interface()) {
             context.events.note(format!("hint: {hint}"));
         }
         return Ok((logins, None));
