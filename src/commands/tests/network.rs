@@ -275,14 +275,16 @@ async fn a_new_node_that_is_selected_alone_gets_its_place_with_all_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drained_node_stays_in_the_network() {
+async fn drained_nodes_stay_in_the_network() {
     let nodes = up(&NODES).await;
-    hvdctl(&nodes, "drain node2").await.code(0);
-    nodes.edit("node2", |state| state.containers.retain(|container| container.name != "hmesh"));
-    hvdctl(&nodes, "up").await.code(0).says(&["node2: started hmesh"]);
+    hvdctl(&nodes, "drain node[1-2]").await.code(0);
+    for node in NODES {
+        nodes.edit(node, |state| state.containers.retain(|container| container.name != "hmesh"));
+    }
+    hvdctl(&nodes, "up").await.code(0).says(&["node[1-2] (2): started hmesh"]);
     let (_, all) = known(&nodes, "node1");
     assert_eq!(all, NODES);
-    hvdctl(&nodes, "drain --undo node2").await.code(0);
+    hvdctl(&nodes, "drain --undo node[1-2]").await.code(0);
     assert_connected(&nodes, encrypted("", &NODES), "after it was drained").await;
 }
 
