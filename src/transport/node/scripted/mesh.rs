@@ -119,7 +119,9 @@ impl Node {
         let (own_key, clock) = (node.own_mesh_key(), node.clock());
         let states = &inner.states;
         let node = &states[&self.name];
-        let others = network.nodes.iter().filter(|other| other.name != network.node);
+        // an agent without a network knows no peers
+        let is_well = node.mesh.problem.is_none();
+        let others = network.nodes.iter().filter(|other| is_well && other.name != network.node);
         let peers: Map<String, Value> = others
             .map(|other| {
                 let reached = reaches(states, &network, &own_key, &other.name);
