@@ -2,8 +2,9 @@
 //! waits until all nodes reach each other.
 
 use super::install;
-use super::plan::{self, Addresses, MeshNode, NetworkChange, OPERATION};
-use super::{rules, trust};
+use super::plan::{self, Addresses, NetworkChange};
+use super::rules;
+use super::trust::{self, MeshNode, OPERATION};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, facts};

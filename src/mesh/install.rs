@@ -1,6 +1,6 @@
 //! Gives nodes the container of their encrypted network, and what they are to know of it.
 
-use super::plan::OPERATION;
+use super::trust::OPERATION;
 use crate::cluster::member::Member;
 use crate::cluster::observation::ObservedNode;
 use crate::delivery::recipe::Recipe;
@@ -221,11 +221,10 @@ pub async fn wait(
         let printed = member.transport.script(&script, "read the state of the encrypted network").await?;
         let (clock, state) = parse(&String::from_utf8_lossy(&printed));
         let mesh = NodeMesh { hash: Some(expected.clone()), state, ..Default::default() };
-        let has_problem = mesh.current(clock).is_some_and(|state| state.problem.is_some());
-        let is_settled = mesh.is_well(clock, &counts) || mesh.is_settled(clock, &counts) && begun.elapsed() > REFUSED;
-        if is_settled || begun.elapsed() > cluster.command_timeout || has_problem {
-            let current = mesh.current(clock).filter(|state| state.network.as_ref() == Some(&expected));
-            return match current.or_else(|| mesh.current(clock).filter(|_| has_problem)) {
+        let is_settled = mesh.is_settled(clock, &counts) && begun.elapsed() > REFUSED;
+        if is_final(&mesh, clock, &counts) || is_settled || begun.elapsed() > cluster.command_timeout {
+            let current = mesh.current(clock).filter(|state| state.network == mesh.hash || state.problem.is_some());
+            return match current {
                 Some(state) => Ok(state.clone()),
                 None => Err(NodeError::failed(name, OPERATION, format!("the agent in {container} writes no state"))
                     .kind(ErrorKind::Failed)
@@ -237,6 +236,13 @@ pub async fn wait(
         }
         sleep(PAUSE).await;
     }
+}
+
+/// Returns whether no other state follows by itself: all is well, or the agent has a problem with this network. One with the
+/// network before it, such as a port that is in use, may be over in a moment.
+fn is_final(mesh: &NodeMesh, clock: f64, counts: impl Fn(&str) -> bool) -> bool {
+    let has_problem = |state: &NetworkState| state.network == mesh.hash && state.problem.is_some();
+    mesh.is_well(clock, counts) || mesh.current(clock).is_some_and(has_problem)
 }
 
 /// Parses what `state.sh` prints: the node's clock, and the state.
@@ -266,4 +272,21 @@ pub async fn remove(cluster: &Cluster, member: &Member, containers: &[ContainerS
     let script = Script::new(REMOVE).with("directory", &cluster.network_dir());
     let printed = member.transport.script(&script, "remove the files of the encrypted network").await?;
     Ok(found.is_some() || !printed.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_with_the_network_before_is_waited_for() {
+        let with = |network: &str, problem: &str| {
+            let text = format!(r#"{{"time":99,"network":"{network}","problem":{problem}}}"#);
+            let mesh = NodeMesh { hash: Some("new".into()), state: state(&text), ..NodeMesh::default() };
+            is_final(&mesh, 100.0, |_| true)
+        };
+        let problem = r#"{"kind":"port_in_use","text":"in use"}"#;
+        assert!(with("new", problem) && with("new", "null"));
+        assert!(!with("old", problem) && !with("old", "null"));
+    }
 }

@@ -1,6 +1,6 @@
 //! The plan of an encrypted network: pure decisions about what was observed.
 
-use super::trust;
+use super::trust::{self, MeshNode, OPERATION};
 use crate::error::{Error, NodeError};
 use crate::inventory::{Cluster, Node};
 use crate::model::mesh::{AddressRange, NetworkFile, NetworkNode, is_interface};
@@ -11,17 +11,6 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
-
-/// A node of the network, as it was observed.
-#[derive(Debug, Clone, Copy)]
-pub struct MeshNode<'a> {
-    /// Its entry in the inventory.
-    pub node: &'a Node,
-    /// Its facts.
-    pub facts: &'a Facts,
-    /// The host to which ssh connects, if nothing is in between.
-    pub host: Option<&'a str>,
-}
 
 /// The addresses of the nodes in the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,9 +118,6 @@ pub fn elsewhere(all: &[Node], observed: &[MeshNode<'_>]) -> BTreeMap<String, Ne
     }
     found
 }
-
-/// The operation that errors name.
-pub const OPERATION: &str = "connect it to the encrypted network";
 
 /// Returns `host:port` of a host, or of an endpoint that may have a port.
 pub fn with_port(host: &str, port: u16) -> String {

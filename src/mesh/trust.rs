@@ -1,10 +1,25 @@
 //! Whom hvdctl believes about an encrypted network of several owners. Root of a node decides what its files say, so nodes
 //! of other owners are believed about themselves only, and what is false there costs no other node its network.
 
-use super::plan::{MeshNode, OPERATION};
 use crate::error::NodeError;
+use crate::inventory::Node;
 use crate::model::mesh::{NetworkFile, NetworkNode};
+use crate::node::facts::Facts;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The operation that errors name.
+pub const OPERATION: &str = "connect it to the encrypted network";
+
+/// A node of the network, as it was observed.
+#[derive(Debug, Clone, Copy)]
+pub struct MeshNode<'a> {
+    /// Its entry in the inventory.
+    pub node: &'a Node,
+    /// Its facts.
+    pub facts: &'a Facts,
+    /// The host to which ssh connects, if nothing is in between.
+    pub host: Option<&'a str>,
+}
 
 /// Returns what the master and the operator's own nodes know of the network, the master first.
 pub fn believed<'a>(nodes: &[MeshNode<'a>]) -> Vec<&'a NetworkFile> {

@@ -157,7 +157,7 @@ pub struct NetworkFile {
 pub fn let_in(interface: &str) -> String {
     format!(
         "let in what comes out of {interface} on the node: `sudo ufw allow in on {interface}`, or `sudo firewall-cmd \
-         --permanent --zone=trusted --add-interface={interface} && sudo firewall-cmd --reload`, or `nft add rule inet \
+         --permanent --zone=trusted --add-interface={interface} && sudo firewall-cmd --reload`, or `nft insert rule inet \
          filter input iifname \"{interface}\" accept`"
     )
 }

@@ -120,14 +120,7 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
             inventory += "master = true\n";
         }
         let _ = writeln!(inventory, "slots = {}", published.slots);
-        match &node.gpus {
-            Gpus::Auto | Gpus::All => {}
-            Gpus::Count(count) => inventory += &format!("gpus = {count}\n"),
-            Gpus::List(list) => {
-                let gpu = |gpu: &String| gpu.parse::<i64>().map_or_else(|_| value(gpu), toml::Value::from);
-                inventory += &format!("gpus = {}\n", toml::Value::Array(list.iter().map(gpu).collect()));
-            }
-        }
+        inventory += &gpus(&node.gpus);
         if let Some(endpoint) = &node.endpoint {
             let _ = writeln!(inventory, "endpoint = {}", value(endpoint));
         }
@@ -136,6 +129,19 @@ pub fn text(name: &str, own: &Cluster, nodes: &[(Node, &PoolNode)], about: &[Str
         }
     }
     inventory
+}
+
+/// Returns the line for the GPUs of a node, unless it offers all.
+fn gpus(offered: &Gpus) -> String {
+    match offered {
+        Gpus::Auto | Gpus::All => String::new(),
+        Gpus::Count(count) => format!("gpus = {count}\n"),
+        Gpus::List(list) => {
+            let index = |gpu: &String| gpu.parse::<i64>().ok().map(toml::Value::from);
+            let gpu = |gpu: &String| index(gpu).unwrap_or_else(|| toml::Value::from(gpu.as_str()));
+            format!("gpus = {}\n", toml::Value::Array(list.iter().map(gpu).collect()))
+        }
+    }
 }
 
 /// Returns the settings of the encrypted network of a cluster with this name, which has nothing in common with that of

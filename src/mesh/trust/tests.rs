@@ -4,7 +4,6 @@ use super::*;
 use crate::mesh::plan::tests::{facts, inventory, key_of, keys, plan, view};
 use crate::mesh::plan::{addresses, collisions, elsewhere, files};
 use crate::model::mesh::AddressRange;
-use crate::node::facts::Facts;
 use proptest::prelude::*;
 
 /// n0 and n1 are of other owners, n2 is the operator's own, and n3 the master.
