@@ -73,7 +73,10 @@ impl Connecting<'_> {
     ) -> Result<NetworkUp, Error> {
         let Site { target, session, events, .. } = self.site;
         let cluster = target.cluster();
-        if cluster.network.is_none() || target.inventory.nodes.len() < 2 {
+        // a node that was removed has to lose its way to the last one, too
+        let is_needed =
+            target.inventory.nodes.len() > 1 || observed.ok.iter().any(|node| node.facts.mesh.file.is_some());
+        if cluster.network.is_none() || !is_needed {
             return Ok(NetworkUp { nodes: observed, done: BTreeMap::new() });
         }
         let refused = observed.ok.iter().filter_map(refuse_rootless).collect();
