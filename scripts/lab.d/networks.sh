@@ -20,13 +20,13 @@ by commas:
   blocked     behind a router that drops UDP
   same        behind the router of the node before it
 
-mtu1280, slow and silent change the line to the internet: packets of at most 1280 bytes, 50 Mbit/s (and 40 ms there and back
-where the kernel can delay packets), and routers that do not say which packets are too large. They follow a kind, as in
-restricted+mtu1280+silent, or stand for public+slow, restricted+mtu1280.
+mtu1280, slow and silent change the line to the internet: packets of at most 1280 bytes, 50 Mbit/s and 40 ms there and back,
+and routers that do not say which packets are too large. They follow a kind, as in restricted+mtu1280+silent, or stand for
+public+slow, restricted+mtu1280.
 
 The namespaces that it makes are called PREFIX-net, PREFIX-r1 …. The internet is 198.51.100.0/24 and leads nowhere else. The nodes
 accept no TCP on wan0, and on other interfaces nothing of each other. move gives a node another place, as `up` would.
-down removes all of that. Needs root, ip and iptables.
+down removes all of that. Needs root, ip and iptables, and python3 for slow.
 END
 }
 
@@ -63,6 +63,7 @@ line() {
   [[ $kind != *+silent* ]] || silent "$prefix-net"
   if [[ $kind = *+slow* ]]; then
     slow ip netns exec "$prefix-net" tc qdisc add dev "$far" root
+    ip netns exec "$prefix-net" tc qdisc show dev "$far" | grep -q netem || delayed "$far"
   fi
   gateway=198.51.100.$((here + 1))
   place=$((place + 1))
@@ -75,6 +76,18 @@ silent() {
 
 # slow COMMAND…: netem delays, too, but not every kernel has it
 slow() { "$@" netem delay 20ms rate 50mbit limit 1000 2>/dev/null || "$@" tbf rate 50mbit burst 64kb latency 50ms; }
+
+# delayed INTERFACE: lets packets wait for 20 ms in each direction, where netem does not
+delayed() {
+  local -r log=$LAB_RUN/delay.$prefix.$place
+  printf '%s\n' '*mangle' "-A FORWARD -i $1 -j NFQUEUE --queue-num $place --queue-bypass" \
+    "-A POSTROUTING -o $1 -j NFQUEUE --queue-num $place --queue-bypass" COMMIT |
+    ip netns exec "$prefix-net" iptables-restore -w --noflush
+  # it ends with its standard input
+  setsid ip netns exec "$prefix-net" sh -c 'sleep infinity | python3 -I "$@" 0.02' sh "$LAB_SCRIPTS/bench.d/delay.py" "$place" \
+    </dev/null >"$log" 2>&1 &
+  wait_for 10 grep -qs ready "$log" || die "the delay does not start" "$(cat "$log")"
+}
 
 # The rules of a router, for iptables-restore.
 rules() { # KIND NODE
@@ -200,9 +213,12 @@ down() {
   fi
   # another lab may be removing its own
   ip netns list 2>/dev/null | while read -r name _; do
-    case $name in "$prefix-net" | "$prefix"-r[0-9]*) ip netns del "$name" ;; esac
+    case $name in "$prefix-net" | "$prefix"-r[0-9]*) ;; *) continue ;; esac
+    # those that delay packets
+    ip netns pids "$name" | xargs -r kill 2>/dev/null || true
+    ip netns del "$name"
   done
-  rm -f "$LAB_RUN/networks.$prefix"
+  rm -f "$LAB_RUN/networks.$prefix" "$LAB_RUN/delay.$prefix".*
 }
 
 case ${1-} in

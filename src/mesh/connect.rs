@@ -72,7 +72,9 @@ impl Connecting<'_> {
     ) -> Result<NetworkUp, Error> {
         let Site { target, session, events, .. } = self.site;
         let (cluster, all) = (target.cluster(), &target.inventory.nodes);
-        if cluster.network.is_none() || all.len() < 2 {
+        // a node that was removed has to lose its way to the last one, too
+        let is_needed = all.len() > 1 || observed.ok.iter().any(|node| node.facts.mesh.file.is_some());
+        if cluster.network.is_none() || !is_needed {
             return Ok(NetworkUp { nodes: observed, done: BTreeMap::new() });
         }
         let usable = async { Ok(self.usable(observed).await) };

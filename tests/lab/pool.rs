@@ -141,7 +141,7 @@ fn container(node: &str) -> String {
 }
 
 /// The process id of a node's first process, as this machine counts; none where the node does not run.
-fn init_of(node: &str) -> Option<u32> {
+pub fn init_of(node: &str) -> Option<u32> {
     let at = NODES
         .iter()
         .chain([&THIRD])

@@ -92,12 +92,19 @@ impl Lab {
     /// Three nodes up with another image.
     #[track_caller]
     pub fn three_up(image: &str) -> Lab {
+        let lab = Lab::three_empty(image);
+        lab.hvdctl(&["up"]).code(0);
+        lab
+    }
+
+    /// Three nodes without anything of hvdctl, and an inventory with another image.
+    #[track_caller]
+    pub fn three_empty(image: &str) -> Lab {
         let lab = Lab::of(Pair::check_out_with(&[NODES[0], NODES[1], THIRD]), ED25519);
         lab.reset();
         node_sh(THIRD, RESET, &[]).code(0);
         lab.edit(IMAGE, image);
         lab.edit("host = \"node2\"\n", &format!("host = \"node2\"\n\n[[node]]\nhost = \"{THIRD}\"\n"));
-        lab.hvdctl(&["up"]).code(0);
         lab
     }
 

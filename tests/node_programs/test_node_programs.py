@@ -417,6 +417,17 @@ class BenchNetwork(unittest.TestCase):
             waiting.join(60)
         self.assertEqual((result[0]["received"], result[0]["ended"]), (8, True))
 
+    def test_a_long_line_has_the_time_that_its_connections_need(self):
+        request = {"warm": 0.05, "seconds": 0.2}
+        self.assertEqual(bench_network.pace(request, {"median": 300}), request)
+        # 80 ms at 50 Mbit/s are 500 kB on their way: 14 kB at the beginning, doubled five times
+        plan = bench_network.pace(request, {"median": 80000})
+        self.assertGreaterEqual(plan["warm"], 5 * 0.08)
+        self.assertGreaterEqual(plan["seconds"], 5 * 0.08)
+        # the other node may answer as late as it likes
+        longest = bench_network.pace(request, {"median": 1e9})
+        self.assertLess(sum(longest.values()), 10)
+
     def test_it_ends_with_its_input_or_at_its_limit(self):
         (first, _), (_, second) = self.start("127.0.0.1"), self.start("127.0.0.2")
         self.write(first, **{"do": "measure", "from": 0, "to": 1, "address": "127.0.0.2", "port": second["listening"],

@@ -10,7 +10,7 @@ Every further line is a request:
     {"do": "compute"}    prints the speed of a processor, and the share of it that this program gets
     {"do": "measure", "from", "to", "address", "port", "warm", "seconds", "streams": [1, 4], "probes", "sizes"}
                          measures both directions of a pair with the program at that address, and prints one line for
-                         each
+                         each; over a long line for longer than these seconds
 
 Standard output has one JSON object a line. The last one for a request is {"done": REQUEST}. null is what could not be
 measured. A direction that could not be measured at all is {"from", "to", "error"}."""
@@ -32,6 +32,9 @@ TICK = 0.002  # between bursts of probes
 BURST = 10
 REPEATED = 5  # the probes of one size
 PATIENCE = 10  # more seconds for probes that keep arriving
+# round trips: until a connection is up to speed, and those that are then measured at least
+SPEEDING_UP, COUNTED = 12, 8
+LONGEST_TRIP = 0.3  # seconds; longer ones are measured as if they were as long
 ECHO = b"x" * 63 + b"\n"
 WRONG = (OSError, ValueError, KeyError, TypeError, RecursionError)  # what happens if the other node sends anything else
 
@@ -290,6 +293,12 @@ def in_threads(work, items):
     return results
 
 
+def pace(request, trips):
+    """The times of a transfer: over a long line, connections need longer until they are up to speed."""
+    trip = min(LONGEST_TRIP, trips["median"] / 1e6)
+    return {"warm": max(request["warm"], SPEEDING_UP * trip), "seconds": max(request["seconds"], COUNTED * trip)}
+
+
 def transfer(connections, request, sends):
     """One side of a transfer over some connections at once. The receiver counts, after the time in which connections
     get up to speed."""
@@ -465,9 +474,8 @@ class Pair:
     def connect(self, header):
         return self.server.token.connect(self.request["address"], self.request["port"], self.server.limit, header)
 
-    def transfer(self, streams, server_sends):
+    def transfer(self, plan, streams, server_sends):
         name = os.urandom(8).hex()
-        plan = {"warm": self.request["warm"], "seconds": self.request["seconds"]}
         self.lines.write(dict(plan, do="transfer", id=name, streams=streams, server_sends=server_sends))
         connections = [self.connect({"stream": name}) for _ in range(streams)]
         self.lines.read()
@@ -490,9 +498,10 @@ class Pair:
         self.lines.write({"do": "echo"})
         self.lines.read()
         trips = self.lines.round_trips(0.2, 1000)
+        plan = pace(self.request, trips)
         for server_sends in (False, True):
             ends = ("to", "from") if server_sends else ("from", "to")
-            transfers = [self.transfer(streams, server_sends) for streams in self.request["streams"]]
+            transfers = [self.transfer(plan, streams, server_sends) for streams in self.request["streams"]]
             yield {"from": self.request[ends[0]], "to": self.request[ends[1]], "round_trip_us": trips,
                    "transfers": transfers, "probes": self.probe(server_sends)}
 

@@ -1,6 +1,6 @@
 //! Tests that only `scripts/test --full` runs: the longest cuts of power and network, TensorFlow, JAX, Accelerate, the
-//! accuracy of elastic jobs, every behaviour of a job under every runtime, nodes of other distributions and with other
-//! settings.
+//! accuracy of elastic jobs, every behaviour of a job under every runtime, nodes of other distributions, with other
+//! settings and behind routers.
 
 mod conformance;
 mod cuts;
@@ -9,6 +9,7 @@ mod frameworks;
 mod guides;
 mod keras;
 mod machines;
+mod networks;
 mod notebook;
 mod sites;
 mod spark;
