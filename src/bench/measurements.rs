@@ -116,6 +116,12 @@ impl Direction {
     pub fn bandwidth(&self) -> Option<f64> {
         self.transfers.iter().map(|transfer| transfer.bytes_per_s).max_by(f64::total_cmp)
     }
+
+    /// Returns the bandwidth of the fastest transfer over a single connection, in bytes a second.
+    pub fn bandwidth_of_one(&self) -> Option<f64> {
+        let single = self.transfers.iter().filter(|transfer| transfer.streams == 1);
+        single.map(|transfer| transfer.bytes_per_s).max_by(f64::total_cmp)
+    }
 }
 
 /// An interface as a kernel describes it.

@@ -19,12 +19,12 @@ struct Fastest {
     round_trip: Option<f64>,
 }
 
-fn best(measured: &Measurements) -> BTreeMap<(&str, &str), Fastest> {
+fn best(measured: &Measurements, bandwidth: fn(&Direction) -> Option<f64>) -> BTreeMap<(&str, &str), Fastest> {
     let mut all: BTreeMap<(&str, &str), Fastest> = BTreeMap::new();
     let name = |node: usize| measured.nodes[node].name.as_str();
     for direction in &measured.directions {
         let best = all.entry((name(direction.from), name(direction.to))).or_default();
-        best.bandwidth = best.bandwidth.into_iter().chain(direction.bandwidth()).max_by(f64::total_cmp);
+        best.bandwidth = best.bandwidth.into_iter().chain(bandwidth(direction)).max_by(f64::total_cmp);
         let trip = |direction: &Direction| direction.round_trip_us.map(|trip| trip.median);
         best.round_trip = best.round_trip.into_iter().chain(trip(direction)).min_by(f64::total_cmp);
     }
@@ -33,7 +33,7 @@ fn best(measured: &Measurements) -> BTreeMap<(&str, &str), Fastest> {
 
 /// Returns what encryption costs between the nodes, by the measurements through the network and those without it.
 pub fn compared(through: &Measurements, without: &Measurements) -> Vec<String> {
-    let (through, without) = (best(through), best(without));
+    let (through, without) = (best(through, Direction::bandwidth), best(without, Direction::bandwidth));
     let both: Vec<_> = through.iter().filter_map(|(edge, best)| Some((edge, best, without.get(edge)?))).collect();
     let measured = both
         .iter()
@@ -69,7 +69,8 @@ pub fn compared(through: &Measurements, without: &Measurements) -> Vec<String> {
 
 /// Returns what the slowest connection means for an exchange of gradients, and what helps; nothing if it is fast enough.
 pub fn advice(measured: &Measurements) -> Option<String> {
-    let all = best(measured);
+    // Gloo and MPI have one connection between two ranks
+    let all = best(measured, Direction::bandwidth_of_one);
     let ((from, to), slowest) = all.iter().min_by(|(_, a), (_, b)| {
         let rate = |best: &Fastest| best.bandwidth.unwrap_or(f64::INFINITY);
         rate(a).total_cmp(&rate(b))
@@ -82,7 +83,7 @@ pub fn advice(measured: &Measurements) -> Option<String> {
     let seconds = steps / nodes * GRADIENTS / rate + steps * latency;
     let trip = slowest.round_trip.map_or_else(String::new, |trip| format!(" and {}", micros(trip)));
     Some(format!(
-        "from {from} to {to} there are {}{trip}: the exchange of the gradients of 100 million parameters takes about \
+        "a connection from {from} to {to} has {}{trip}: the exchange of the gradients of 100 million parameters takes about \
          {seconds:.1} s a step. Fewer or smaller exchanges help: more steps between two of them (Horovod: \
          backward_passes_per_step; PyTorch: no_sync or PostLocalSGDOptimizer), half precision (Horovod: \
          compression=hvd.Compression.fp16; PyTorch: fp16_compress_hook), larger batches",
@@ -128,6 +129,10 @@ mod tests {
         // 400 MB over 6.25 MB/s once, and two steps of 20 ms
         let text = advice(&measured(Some(6.25e6), 40_000.0)).unwrap();
         assert!(text.contains("takes about 64.0 s a step"), "{text}");
+        // four connections at once say nothing of one
+        let mut several = measured(Some(6.25e6), 40_000.0);
+        several.directions.iter_mut().for_each(|it| it.transfers.push(Transfer::of(4, 1e9, Usage::default())));
+        assert_eq!(advice(&several).unwrap(), text);
         assert_eq!(advice(&measured(Some(1e9), 100.0)), None);
         assert_eq!(advice(&measured(None, 100.0)), None);
     }
