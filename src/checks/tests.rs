@@ -256,7 +256,11 @@ fn pairs() {
     let found = logins(&matrix("Connection timed out"), 12345, None);
     assert_eq!(found[0].message, "cannot log in to gpu03 on port 12345: Connection timed out");
     assert!(found[0].hint.starts_with("allow TCP port 12345"));
-    assert!(logins(&matrix("Permission denied (publickey)."), 1, Some("hmesh"))[0].hint.starts_with("run `hvdctl keys push`"));
+    assert!(
+        logins(&matrix("Permission denied (publickey)."), 1, Some("hmesh"))[0]
+            .hint
+            .starts_with("run `hvdctl keys push`")
+    );
 }
 
 #[test]
