@@ -200,7 +200,7 @@ fn every_fault_of_an_inventory_is_listed_at_once_and_nothing_is_touched() {
       inventory.toml:3:8: cluster.port: expected a port from 1 to 65535, found 70000
         3 | port = 70000
           |        ^^^^^
-      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (known: name, image, pull, engine, runtime, state_dir, network, network_range, network_port, port, worker, master, ssh_dir, projects_dir, jobs_dir, data_dir, key_type, launcher, controller, bind, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s, stall_warning_s, stall_timeout_s, idle_margin_s, isolated_after_s, sample_s, restart_pause_s, elastic_timeout_s, worker_idle_s, keep_alive_s, connection_idle_s)
+      inventory.toml:4:1: cluster.imagee: unknown field; did you mean `image`? (known: name, image, pull, engine, runtime, state_dir, network, network_range, network_port, network_interface, port, worker, master, ssh_dir, projects_dir, jobs_dir, data_dir, key_type, launcher, controller, bind, shm_size, ssh_config, connect_timeout_s, command_timeout_s, start_timeout_s, stop_grace_s, stall_warning_s, stall_timeout_s, idle_margin_s, isolated_after_s, sample_s, restart_pause_s, elastic_timeout_s, worker_idle_s, keep_alive_s, connection_idle_s)
         4 | imagee = "x"
           | ^^^^^^
       inventory.toml:7:8: defaults.gpus: expected a number of GPUs from 0 to 1024, "auto", "all", "none", or a list of indices and UUIDs, found "some"

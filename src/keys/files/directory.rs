@@ -192,7 +192,10 @@ pub fn warnings(inventory: &Inventory, node: &Node, facts: &Facts) -> Vec<String
     let others = others(facts, &inventory.cluster.name).into_iter().map(|(file, owner)| {
         format!("{file} is kept: it is the key of the cluster {owner}, which uses the same directory")
     });
-    let unplaced = network::place(inventory, node, facts).err().filter(|_| node.master).map(|why| {
+    // `up` makes the encrypted network, and pushes keys that are tied to the master's address there
+    let is_to_come = inventory.cluster.network.is_some() && facts.mesh.file.is_none();
+    let unplaced = network::place(inventory, node, facts).err();
+    let unplaced = unplaced.filter(|_| node.master && !is_to_come).map(|why| {
         format!(
             "the workers accept the cluster's key from any address, because that of the master is not known \
              ({why}): set `address` for it"

@@ -134,6 +134,11 @@ fn without_the_masters_address_the_key_is_not_tied_to_any() {
                  (the address at which ssh reached the node is unknown): set `address` for it";
     let report = report(&inventory, &observed(&inventory, &nodes));
     assert_eq!(report.rows.into_iter().map(|row| row.warnings).collect::<Vec<_>>(), [vec![words.to_owned()], vec![]]);
+    // one that `up` is to make is known then
+    let mut encrypted = inventory.clone();
+    encrypted.cluster.network = Some(crate::model::mesh::NetworkKind::WireGuard);
+    encrypted.nodes.iter_mut().for_each(|node| node.interface = Some("hmesh".into()));
+    assert_eq!(warnings(&encrypted, &encrypted.nodes[0], &nodes[0]), [""; 0]);
     // a single node accepts no logins from elsewhere
     let mut alone = inventory.clone();
     alone.nodes.pop();
