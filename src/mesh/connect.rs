@@ -4,7 +4,7 @@
 use super::install;
 use super::plan::{self, Addresses, NetworkChange};
 use super::rules;
-use super::trust::{self, MeshNode, OPERATION};
+use super::trust::{self, Fault, MeshNode, OPERATION};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, facts};
@@ -15,7 +15,7 @@ use crate::delivery::worker_image::pull_planned;
 use crate::error::{Error, NodeError};
 use crate::event::{Events, Step};
 use crate::inventory::{Cluster, Node};
-use crate::model::finding::{Finding, Severity};
+use crate::model::finding::Severity;
 use crate::model::mesh::{NetworkFile, NetworkNode, NetworkState};
 use crate::text::nodeset;
 use crate::worker::apply::WorkerPlan;
@@ -80,9 +80,11 @@ impl Connecting<'_> {
         let usable = async { Ok(self.usable(observed).await) };
         let observed = session.cancellation.run(usable).await?;
         let hosts = session.cancellation.run(self.hosts(&observed.ok)).await?;
+        // what is known now of nodes that fail later
+        let known: Vec<NetworkFile> = trust::believed(&views(&observed.ok, &hosts)).into_iter().cloned().collect();
         let (observed, addresses) = self.address(observed, &hosts)?;
         let needs: Vec<Need> = observed.ok.iter().map(|node| self.need(node)).collect();
-        let (done, refused) = self.plan(&observed.ok, &hosts, &needs, &addresses)?;
+        let (done, refused) = self.plan(&observed.ok, &hosts, &needs, (&addresses, &known))?;
         let needs =
             NodeResults { ok: needs, failed: Vec::new() }.leave_out(refused.clone(), |need| need.observed.name());
         let observed = observed.without(events, refused, ObservedNode::name);
@@ -103,11 +105,11 @@ impl Connecting<'_> {
         let observed = observed.leave_out(failed, ObservedNode::name);
         let keys: BTreeMap<String, String> = started.into_iter().collect();
         let views = views(&observed.ok, &hosts);
-        let claimed = trust::claimed_keys(&views, &keys, &plan::elsewhere(all, &views));
+        let claimed = trust::claimed_keys(&views, &keys, &plan::absent(all, &views, &known));
         let observed = observed.without(events, claimed, ObservedNode::name);
         let views = self::views(&observed.ok, &hosts);
         // a node that has failed now stays in the network that it has
-        let elsewhere = plan::elsewhere(all, &views);
+        let elsewhere = plan::absent(all, &views, &known);
         let files = plan::files(cluster, &views, &addresses, &keys, &elsewhere);
         note_absent(&elsewhere, &done, events);
         let nodes = self.give(observed, &files, done.is_empty()).await?;
@@ -135,11 +137,7 @@ impl Connecting<'_> {
     ) -> Result<(NodeResults<ObservedNode>, Addresses), Error> {
         let Site { target, events, .. } = self.site;
         if !observed.ok.is_empty() && !observed.ok.iter().any(|node| node.member.node.is_source()) {
-            let hint = "let the master take part (--on), or repair it: root of other nodes decides what these know";
-            return Err(Error::check(
-                "neither the master nor a node of yours can say what the encrypted network is",
-                hint,
-            ));
+            return Err(without_source());
         }
         let views = views(&observed.ok, hosts);
         let addresses = plan::addresses(target.cluster(), &views, &plan::elsewhere(&target.inventory.nodes, &views))?;
@@ -157,13 +155,13 @@ impl Connecting<'_> {
         observed: &[ObservedNode],
         hosts: &BTreeMap<String, String>,
         needs: &[Need],
-        addresses: &Addresses,
+        (addresses, known): (&Addresses, &[NetworkFile]),
     ) -> Result<(BTreeMap<String, Vec<String>>, Vec<NodeError>), Error> {
         let Site { target, events, .. } = self.site;
         let (cluster, views) = (target.cluster(), views(observed, hosts));
-        let known = needs.iter().filter_map(|need| Some((need.observed.name().to_owned(), need.key.clone()?)));
-        let elsewhere = plan::elsewhere(&target.inventory.nodes, &views);
-        let expected = plan::files(cluster, &views, addresses, &unknown_keys(needs, known), &elsewhere);
+        let keys = needs.iter().filter_map(|need| Some((need.observed.name().to_owned(), need.key.clone()?)));
+        let elsewhere = plan::absent(&target.inventory.nodes, &views, known);
+        let expected = plan::files(cluster, &views, addresses, &unknown_keys(needs, keys), &elsewhere);
         let (mut planned, mut refused) = (BTreeMap::new(), Vec::new());
         for need in needs {
             let name = need.observed.name();
@@ -277,8 +275,12 @@ impl Connecting<'_> {
         // all others run what the first one builds
         nodes.sort_by_key(|node| !node.member.node.is_source());
         if !nodes[0].member.node.is_source() {
-            return Err(Error::Nodes { failed, done: 0 });
+            return Err(if failed.is_empty() { without_source() } else { Error::Nodes { failed, done: 0 } });
         }
+        // one that has its container needs no image of another cluster's content
+        let needs = |node: &ObservedNode| install::lack(&outside.inventory.cluster, node).is_some();
+        let nodes = nodes.into_iter().enumerate().filter(|(number, node)| *number == 0 || needs(node));
+        let nodes = nodes.map(|(_, node)| node).collect();
         let recipe = install::image(&outside.inventory.cluster);
         let build = ProjectBuild {
             name: "network",
@@ -352,9 +354,12 @@ pub async fn rotate(cluster: &Cluster, members: &[Member], events: &Events) -> R
     let known: Vec<(Member, NetworkFile, String)> = known.into_iter().flatten().collect();
     let keys: BTreeMap<String, String> =
         known.iter().map(|(member, _, key)| (member.node.name.clone(), key.clone())).collect();
-    if let Some((one, other)) = repeated(&keys) {
+    let own = known.iter().filter(|(member, ..)| member.node.is_source()).flat_map(|(_, file, _)| &file.nodes);
+    let before = own.map(|node| (node.name.as_str(), node.public_key.as_str()));
+    let new = keys.iter().map(|(name, key)| (name.as_str(), key.as_str()));
+    if let Some([one, other]) = trust::shared_key(before.chain(new)) {
         let hint = format!("hvdctl --on {one} down --network, then hvdctl up: it makes a key of its own");
-        return Err(Error::check(format!("{one} and {other} have the same new key of the encrypted network"), hint));
+        return Err(Error::check(format!("{one} and {other} have the same key of the encrypted network"), hint));
     }
     let renewed = known.into_iter().map(|(member, mut file, _)| {
         for node in &mut file.nodes {
@@ -380,10 +385,10 @@ pub async fn rotate(cluster: &Cluster, members: &[Member], events: &Events) -> R
     Ok(NodeResults { ok: ok.into_iter().map(|(name, _)| name).collect(), failed })
 }
 
-/// Returns two nodes that have one key, if there are such.
-fn repeated(keys: &BTreeMap<String, String>) -> Option<(&String, &String)> {
-    let mut holders = BTreeMap::new();
-    keys.iter().find_map(|(name, key)| Some((name, holders.insert(key, name)?)))
+/// Returns the error of a command for which neither the master nor a node of the operator's can speak.
+fn without_source() -> Error {
+    let hint = "let the master take part (--on), or repair it: root of other nodes decides what these know";
+    Error::check("neither the master nor a node of yours can say what the encrypted network is", hint)
 }
 
 /// Returns a node as it will be when it has its address in the network.
@@ -462,7 +467,7 @@ fn note_absent(elsewhere: &BTreeMap<String, NetworkNode>, done: &BTreeMap<String
     if !elsewhere.is_empty() && !done.is_empty() {
         let absent: Vec<&String> = elsewhere.keys().collect();
         events.note(format!(
-            "{}: not asked; what has changed in the encrypted network gets there with the next hvdctl up",
+            "{}: left out; what has changed in the encrypted network gets there with the next hvdctl up",
             nodeset::fold(&absent)
         ));
     }
@@ -476,39 +481,14 @@ fn failures<'a>(
     events: &Events,
 ) -> Vec<NodeError> {
     let error = |node: &str, cause: &str, hint: &str| NodeError::failed(node, OPERATION, cause).hint(hint);
-    let mut failed: Vec<NodeError> = Vec::new();
-    for (node, state) in states {
-        if let Some(problem) = &state.problem {
-            failed.push(error(node, &problem.text, &rules::hint(problem, cluster)));
-        }
-    }
-    let mut seen: BTreeSet<String> = failed.iter().map(|error| error.node.clone()).collect();
-    let found = rules::between(cluster, states).into_iter();
-    let (errors, others): (Vec<Finding>, Vec<Finding>) = found.partition(|found| found.severity == Severity::Error);
-    others.iter().for_each(|finding| events.note(finding.to_string()));
+    let problems = states.iter().filter_map(|(node, state)| Some((*node, state.problem.as_ref()?)));
+    let mut failed: Vec<NodeError> =
+        problems.map(|(node, problem)| error(node, &problem.text, &rules::hint(problem, cluster))).collect();
+    let notes = rules::between(cluster, states).into_iter().filter(|found| found.severity != Severity::Error);
+    notes.for_each(|finding| events.note(finding.to_string()));
     let own: BTreeSet<&str> =
         members.filter(|member| member.node.is_source()).map(|member| member.node.name.as_str()).collect();
-    let pair = |finding: &'_ Finding| match &finding.nodes[..] {
-        [one, other] => Some([one.clone(), other.clone()]),
-        _ => None,
-    };
-    let pairs: Vec<[String; 2]> = errors.iter().filter_map(pair).collect();
-    let pairs: Vec<[&str; 2]> = pairs.iter().map(|[one, other]| [one.as_str(), other.as_str()]).collect();
-    let at_fault = trust::at_fault(&pairs, |name| own.contains(name));
-    for Finding { nodes, message, hint, .. } in &errors {
-        match &nodes[..] {
-            [one, other] => {
-                for (node, peer) in [(one, other), (other, one)] {
-                    if at_fault.contains(node.as_str()) && seen.insert(node.clone()) {
-                        failed.push(error(node, &format!("{node} and {peer}: {message}"), hint));
-                    }
-                }
-            }
-            _ => {
-                let new = nodes.iter().filter(|node| seen.insert((*node).clone()));
-                failed.extend(new.map(|node| error(node, message, hint)));
-            }
-        }
-    }
+    let faults = trust::faults(cluster, states, |name| own.contains(name));
+    failed.extend(faults.iter().map(|Fault { node, cause, hint }| error(node, cause, hint)));
     failed
 }

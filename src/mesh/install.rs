@@ -156,7 +156,9 @@ pub async fn start(cluster: &Cluster, observed: &ObservedNode, image: &str) -> R
 /// # Errors
 /// With the engine's message.
 pub async fn restart_agent(cluster: &Cluster, observed: &ObservedNode) -> Result<(), NodeError> {
-    let Some(pid) = observed.facts.mesh.state.as_ref().and_then(|state| state.pid) else { return Ok(()) };
+    // an older one may be that of another process now
+    let now = observed.facts.clock.map_or(f64::MAX, |clock| clock.high);
+    let Some(pid) = observed.facts.mesh.current(now).and_then(|state| state.pid) else { return Ok(()) };
     let (operation, pid) = ("start the agent of the encrypted network again", pid.to_string());
     // the image has no `kill` but the shell's
     let end = ["sh", "-c", "kill \"$0\"", pid.as_str()];
@@ -263,9 +265,9 @@ pub async fn remove(cluster: &Cluster, member: &Member, containers: &[ContainerS
             // the node itself may not have nft; without the rule this fails
             let (operation, limit) = ("remove the rule that guards the encrypted network", member.transport.limit());
             // as in guard.py
-            let table = format!("hvdctl_{}", cluster.network_interface.replace('-', "_"));
+            let table = format!("hvdctl_{}", found.name);
             let delete = ["nft", "delete", "table", "ip", &table];
-            runtime.run_in(&cluster.network_interface, &delete, b"", operation, limit).await?;
+            runtime.run_in(&found.name, &delete, b"", operation, limit).await?;
         }
         runtime.remove(&found.id).await?;
     }

@@ -29,14 +29,12 @@ fn candidates() -> impl Iterator<Item = AddressRange> {
 }
 
 /// Returns the route of a node that leads to addresses of a range, other than those of the network itself: that of its
-/// interface, and the one that keeps its packets from other ways.
+/// interface, and the one that keeps its packets from other ways. That one stays on a node whose files are gone.
 fn collision<'a>(cluster: &Cluster, range: AddressRange, node: &'a MeshNode<'_>) -> Option<&'a (AddressRange, String)> {
     let (mesh, file) = (&node.facts.mesh, node.facts.mesh.file.as_ref());
     let is_own = |(route, interface): &(AddressRange, String)| {
-        *interface == cluster.network_interface
-            || file.is_some_and(|file| {
-                file.interface == *interface || (interface == "unreachable" && *route == file.range)
-            })
+        let is_known = file.is_some_and(|file| file.interface == *interface);
+        *interface == cluster.network_interface || is_known || (interface == "unreachable" && *route == range)
     };
     mesh.routes.iter().find(|route| route.0.overlaps(range) && !is_own(route))
 }
@@ -89,7 +87,12 @@ fn range(cluster: &Cluster, nodes: &[MeshNode<'_>]) -> Result<AddressRange, Erro
     let of_own = |range: &AddressRange| nodes.iter().all(|node| !node.node.is_source() || is_free(range, node));
     let current = trust::believed(nodes).first().map(|file| file.range).filter(|range| range.is_private());
     let current = current.filter(|range| of_own(range));
-    current.or_else(|| candidates().find(of_all)).or_else(|| candidates().find(of_own)).ok_or_else(|| {
+    // one of another network, whose interface is missing at the moment
+    let is_kept = |range: &AddressRange, node: &MeshNode<'_>| {
+        node.facts.mesh.routes.iter().any(|(route, device)| route == range && device == "unreachable")
+    };
+    let new = || candidates().filter(|range| !nodes.iter().any(|node| is_kept(range, node)));
+    current.or_else(|| new().find(of_all)).or_else(|| new().find(of_own)).ok_or_else(|| {
         let hint = "name a network_range in [cluster] that none of them uses";
         Error::check("the nodes have routes to all private ranges of addresses", hint)
     })
@@ -108,10 +111,16 @@ pub fn collisions(cluster: &Cluster, range: AddressRange, nodes: &[MeshNode<'_>]
 
 /// Returns the nodes of the inventory that were not observed, as the master and the operator's own nodes know them.
 pub fn elsewhere(all: &[Node], observed: &[MeshNode<'_>]) -> BTreeMap<String, NetworkNode> {
+    let believed: Vec<NetworkFile> = trust::believed(observed).into_iter().cloned().collect();
+    absent(all, observed, &believed)
+}
+
+/// Returns the nodes of the inventory that are not among these, as files that are believed have them, the best one first.
+pub fn absent(all: &[Node], observed: &[MeshNode<'_>], believed: &[NetworkFile]) -> BTreeMap<String, NetworkNode> {
     let is_absent =
         |name: &str| all.iter().any(|node| node.name == name) && observed.iter().all(|seen| seen.node.name != name);
     let mut found = BTreeMap::new();
-    for node in trust::believed(observed).into_iter().flat_map(|file| &file.nodes) {
+    for node in believed.iter().flat_map(|file| &file.nodes) {
         if is_absent(&node.name) {
             found.entry(node.name.clone()).or_insert_with(|| node.clone());
         }
@@ -143,7 +152,7 @@ fn endpoints(cluster: &Cluster, MeshNode { node, host, facts }: &MeshNode<'_>) -
     found
 }
 
-/// The most addresses of its interfaces that a node's peers are told; a peer tells as many (`scripts/mesh/messages.py`).
+/// The most addresses of its interfaces that a node's peers know; it sends as many itself (`scripts/mesh/messages.py`).
 const MOST_LOCAL: usize = 8;
 
 /// Returns the addresses by which nodes behind the same router may reach a node.

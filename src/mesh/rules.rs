@@ -71,7 +71,7 @@ fn of_node(cluster: &Cluster, view: &MeshView<'_>) -> Option<Finding> {
 /// Returns the next step for a node whose agent has this problem.
 pub fn hint(problem: &NetworkProblem, cluster: &Cluster) -> String {
     match problem.kind.as_str() {
-        "no_tun" => "the node needs /dev/net/tun or WireGuard in its kernel: as root there, modprobe tun".to_owned(),
+        "no_tun" => "the node needs /dev/net/tun: as root there, modprobe tun".to_owned(),
         "port_in_use" => format!(
             "another WireGuard has it, perhaps another cluster's (`wg show` on the node), or a program (`ss -lnup`); instead \
              of {}, network_port in [cluster] may name another one",
@@ -83,7 +83,7 @@ pub fn hint(problem: &NetworkProblem, cluster: &Cluster) -> String {
 }
 
 /// The reports of the agents of all nodes, by name.
-type States<'a> = BTreeMap<&'a str, &'a NetworkState>;
+pub type States<'a> = BTreeMap<&'a str, &'a NetworkState>;
 
 /// Returns what is wrong between nodes. `states`: what their agents report. One that reports nothing, or no network, is
 /// off, or has a finding of its own.

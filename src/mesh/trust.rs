@@ -1,10 +1,13 @@
 //! Whom hvdctl believes about an encrypted network of several owners. Root of a node decides what its files say, so nodes
 //! of other owners are believed about themselves only, and what is false there costs no other node its network.
 
+use super::rules::{self, States};
 use crate::error::NodeError;
-use crate::inventory::Node;
+use crate::inventory::{Cluster, Node};
+use crate::model::finding::{Finding, Severity};
 use crate::model::mesh::{NetworkFile, NetworkNode};
 use crate::node::facts::Facts;
+use crate::text::nodeset;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The operation that errors name.
@@ -57,12 +60,75 @@ pub fn claimed_keys(
     claimed.map(error).collect()
 }
 
-/// Returns the nodes at fault where two do not reach each other: of one of the operator's own and one of another owner
-/// the latter, which may report what it likes; then those that several others do not reach; and both of a pair that is
-/// left. `is_own`: whether a node is the operator's own, or the master.
-pub fn at_fault<'a>(pairs: &[[&'a str; 2]], is_own: impl Fn(&str) -> bool) -> BTreeSet<&'a str> {
-    let of_other_owners = pairs.iter().filter(|[a, b]| is_own(a) != is_own(b));
-    let mut found: BTreeSet<&str> = of_other_owners.map(|[a, b]| if is_own(a) { *b } else { *a }).collect();
+/// Returns a node that has the key of one before it, and that one.
+pub fn shared_key<'a>(keys: impl Iterator<Item = (&'a str, &'a str)>) -> Option<[&'a str; 2]> {
+    let mut holders: BTreeMap<&str, &str> = BTreeMap::new();
+    keys.into_iter().find_map(|(name, key)| {
+        let holder = *holders.entry(key).or_insert(name);
+        (holder != name).then_some([name, holder])
+    })
+}
+
+/// Why a node is not part of the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Its name.
+    pub node: String,
+    /// What is wrong.
+    pub cause: String,
+    /// The next step.
+    pub hint: String,
+}
+
+/// Returns the nodes that others do not reach, by what their agents report. A node of another owner may report what it
+/// likes: where it and the operator's own nodes contradict each other, it alone is at fault. `is_own`: whether a node is
+/// the operator's own, or the master.
+pub fn faults(cluster: &Cluster, states: &States<'_>, is_own: impl Fn(&str) -> bool) -> Vec<Fault> {
+    let (own, mut others): (States<'_>, States<'_>) =
+        states.iter().map(|(name, state)| (*name, *state)).partition(|(name, _)| is_own(name));
+    let mut found = between_equals(cluster, &own);
+    for (name, state) in others.clone() {
+        let with_it = own.iter().map(|(name, state)| (*name, *state)).chain([(name, state)]).collect();
+        let new = between_equals(cluster, &with_it).into_iter().filter(|fault| !found.contains(fault));
+        // what it says of itself first
+        if let Some(Fault { node, cause, hint }) = new.min_by_key(|fault| fault.node != name) {
+            let cause = if node == name { cause } else { format!("{node}: {cause}") };
+            others.remove(name);
+            found.push(Fault { node: name.to_owned(), cause, hint });
+        }
+    }
+    found.extend(between_equals(cluster, &others));
+    found
+}
+
+/// Returns the nodes at fault among those that are equally believed.
+fn between_equals(cluster: &Cluster, states: &States<'_>) -> Vec<Fault> {
+    let errors: Vec<Finding> =
+        rules::between(cluster, states).into_iter().filter(|found| found.severity == Severity::Error).collect();
+    let pairs = errors.iter().filter_map(|finding| match &finding.nodes[..] {
+        [one, other] => Some([one.as_str(), other.as_str()]),
+        _ => None,
+    });
+    let at_fault = at_fault(&pairs.collect::<Vec<_>>());
+    let mut found: BTreeMap<String, Fault> = BTreeMap::new();
+    for Finding { nodes, message, hint, .. } in &errors {
+        for node in nodes.iter().filter(|node| nodes.len() != 2 || at_fault.contains(node.as_str())) {
+            let others: Vec<&String> = nodes.iter().filter(|other| *other != node).collect();
+            let cause = match nodes.len() {
+                1 => message.clone(),
+                _ => format!("{node} and {}: {message}", nodeset::fold(&others)),
+            };
+            let fault = || Fault { node: node.clone(), cause, hint: hint.clone() };
+            found.entry(node.clone()).or_insert_with(fault);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Returns the nodes at fault where two do not reach each other: those that several others do not reach, and both of a pair
+/// that is left.
+fn at_fault<'a>(pairs: &[[&'a str; 2]]) -> BTreeSet<&'a str> {
+    let mut found: BTreeSet<&str> = BTreeSet::new();
     loop {
         let open: Vec<&[&str; 2]> = pairs.iter().filter(|[a, b]| !found.contains(a) && !found.contains(b)).collect();
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

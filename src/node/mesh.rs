@@ -82,6 +82,7 @@ pub fn state(text: &str) -> Option<NetworkState> {
     if let Some(problem) = &mut state.problem {
         problem.text = problem.text.chars().take(LONGEST_TEXT).collect();
     }
+    state.exposed = state.exposed.map(|text| text.chars().take(LONGEST_TEXT).collect());
     state.peers.retain(|name, _| is_name(name));
     for peer in state.peers.values_mut() {
         peer.via = peer.via.take().filter(|name| is_name(name));

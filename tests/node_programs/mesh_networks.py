@@ -116,13 +116,13 @@ class Node:
 
 class Networks:
     """`kinds` as of networks.sh. Only nodes with a public address or a forwarded port have an endpoint, unless
-    `endpoints` has others by the number of the node. `beside`: those of another cluster on the same nodes."""
+    `endpoints` has others by the number of the node. `same_nodes`: those of another cluster on them."""
 
-    def __init__(self, kinds, mtu=None, start=True, endpoints=None, beside=None):
+    def __init__(self, kinds, mtu=None, start=True, endpoints=None, same_nodes=None):
         # namespaces of two runs at once have different names
-        self.prefix = beside.prefix if beside else "hvm%dx%d" % (os.getpid(), next(numbers))
-        self.has_namespaces = beside is None
-        self.interface, self.port, self.range = ("hmesh-2", PORT + 1, "10.218.0.0/16") if beside else (
+        self.prefix = same_nodes.prefix if same_nodes else "hvm%dx%d" % (os.getpid(), next(numbers))
+        self.has_namespaces = same_nodes is None
+        self.interface, self.port, self.range = ("hmesh-2", PORT + 1, "10.218.0.0/16") if same_nodes else (
             "hmesh", PORT, "10.219.0.0/16")
         self.path = tempfile.mkdtemp()
         self.kinds, self.mtu, self.left_out = kinds, mtu, set()

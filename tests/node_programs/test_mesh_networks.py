@@ -295,7 +295,7 @@ class Cases(unittest.TestCase):
 
     def test_networks_of_two_clusters_on_the_same_nodes_do_not_touch_each_other(self):
         first = self.networks("public,public")
-        second = self.networks("public,public", beside=first)
+        second = self.networks("public,public", same_nodes=first)
         for networks in (first, second):
             networks.wait_until(networks.nodes[0], networks.nodes[1], "direct")
         for networks in (first, second):

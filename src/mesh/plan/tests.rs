@@ -86,6 +86,9 @@ fn a_range_that_a_node_uses_is_not_taken() {
     let kept = "unreachable 10.90.0.0/16 metric 4294967295";
     let range = |file| plan(&two, &[facts(kept, file), facts("", None)]).unwrap()["n0"].range.to_string();
     assert_eq!((range(first.get("n0")), range(None)), ("10.90.0.0/16".to_owned(), "10.91.0.0/16".to_owned()));
+    // it stays on a node whose files are gone
+    let lost = [facts("", first.get("n0")), facts(kept, None)];
+    assert_eq!(plan(&two, &lost).unwrap()["n1"].range.to_string(), "10.90.0.0/16");
     // that of the network itself is none, also where its interface has another name from now on
     let mut renamed = inventory(2, None);
     renamed.cluster.network_interface = "hmesh-2".into();
@@ -141,7 +144,7 @@ fn what_is_known_of_an_absent_node_comes_from_the_operators_own_nodes() {
     let absent = elsewhere(&three.nodes, &view(&three, &known));
     assert_eq!(absent.keys().collect::<Vec<_>>(), ["n2"]);
     assert_eq!(absent["n2"].public_key, key_of("n2"));
-    // of nobody else
+    // of no other job
     let unknown = [facts("", Some(&forged)), facts("", None)];
     assert!(elsewhere(&three.nodes, &view(&three, &unknown)).is_empty());
     // one that has left the inventory is no member any more

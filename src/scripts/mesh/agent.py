@@ -126,7 +126,10 @@ class Connection:
 
     def result(self, now):
         """True or False, or None if it is not known yet."""
-        if not select.select([], [self.socket], [], 0)[1] and now - self.began < CONNECTION:
+        # not `select`, which takes descriptors below 1024 only
+        looked = select.poll()
+        looked.register(self.socket, select.POLLOUT)
+        if not looked.poll(0) and now - self.began < CONNECTION:
             return None
         try:
             self.socket.getpeername()
@@ -184,9 +187,10 @@ class Agent:
             self.device.ensure()
             prefix = int(self.network["range"].split("/")[1])
             self.mtu = self.network.get("mtu") or mtu.HIGHEST
+            # before the interface has its address
+            self.guard.close(self.network["range"])
             self.device.configure(
                 self.directory.private_key, self.network["port"], self.network["address"], prefix, self.mtu)
-            self.guard.close(self.network["range"])
             self.apply(now)
             self.open()
         except wireguard.Problem as problem:
@@ -238,7 +242,7 @@ class Agent:
             shown = found.get(peer.key)
             if shown and shown["handshake"] and peer.worked is None:
                 # a session of the agent before this one: the first hello shows whether it goes on
-                peer.next_attempt = now + GRACE
+                peer.next_attempt, peer.handshake = now + GRACE, shown["handshake"]
                 peer.worked = shown["endpoint"] if self.table.via_of(shown["endpoint"]) is None else None
         self.want_look = True
         self.readdress = True
@@ -306,11 +310,11 @@ class Agent:
             self.want_look = self.want_look or look
 
     def accept(self):
-        try:
-            while True:
+        for _ in range(200):
+            try:
                 self.listener.accept()[0].close()
-        except OSError:
-            pass
+            except OSError:
+                return
 
     def send(self, peer, data, probe=False):
         try:
@@ -458,6 +462,8 @@ class Agent:
                     self.guard.look()
                 if self.readdress:
                     self.own_addresses(now)
+            # which may have found that there is no network any more
+            if self.network is not None and self.problem is None:
                 if self.want_look or now >= self.next_look:
                     self.look(now)
                     self.next_act = now

@@ -24,7 +24,7 @@ class Guard:
 
     def __init__(self, interface):
         self.interface = interface
-        self.table = "hvdctl_" + interface.replace("-", "_")
+        self.table = "hvdctl_" + interface
         self.range = self.fault = None
 
     def close(self, wanted):
@@ -32,13 +32,17 @@ class Guard:
         if self.range not in (None, wanted):
             self.remove_route()
         self.range = wanted
-        try:
+        faults = []
+        for command, given in (
+            (["nft", "-f", "-"], RULES.format(table=self.table, name=self.interface, range=wanted)),
             # after all other routes
-            network.run(["ip", "route", "replace", "unreachable", wanted, "metric", "4294967295"])
-            network.run(["nft", "-f", "-"], RULES.format(table=self.table, name=self.interface, range=wanted))
-            self.fault = None
-        except OSError as error:
-            self.fault = error.strerror or str(error)
+            (["ip", "route", "replace", "unreachable", wanted, "metric", "4294967295"], None),
+        ):
+            try:
+                network.run(command, given)
+            except OSError as error:
+                faults.append("%s: %s" % (command[0], error.strerror or error))
+        self.fault = "; ".join(faults) or None
 
     def look(self):
         """Guards the range again if the rule or the route is gone."""

@@ -10,7 +10,8 @@ if [ -n "$interface" ] && [ -e "/sys/class/net/$interface" ]; then
   # that of wireguard-go may go by itself just now
   ip link del "$interface" || [ ! -e "/sys/class/net/$interface" ]
 fi
-# what keeps packets of other networks out, and those of this one in
+# what keeps packets of other networks out, and those of this one in. A container that does not run has no nft for it.
+if [ -n "$interface" ] && command -v nft >/dev/null 2>&1; then nft delete table ip "hvdctl_$interface" 2>/dev/null || :; fi
 range=$(sed -n 's/.*"range": *"\([0-9./]*\)".*/\1/p' "$directory/network.json" 2>/dev/null) || :
 [ -z "$range" ] || ip route del unreachable "$range" 2>/dev/null || :
 rm -rf -- "$directory"
