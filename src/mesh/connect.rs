@@ -28,12 +28,15 @@ use tokio::time::timeout;
 /// The longest time that the build of the image may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
+/// The operations on each node, done or planned.
+pub type Operations = BTreeMap<String, Vec<String>>;
+
 /// The nodes after the network was changed, or would be.
 pub struct NetworkUp {
     /// Each as it was observed afterwards.
     pub nodes: NodeResults<ObservedNode>,
     /// The operations on each node, done or planned.
-    pub done: BTreeMap<String, Vec<String>>,
+    pub done: Operations,
 }
 
 /// A node and its missing parts.
@@ -156,7 +159,7 @@ impl Connecting<'_> {
         hosts: &BTreeMap<String, String>,
         needs: &[Need],
         (addresses, known): (&Addresses, &[NetworkFile]),
-    ) -> Result<(BTreeMap<String, Vec<String>>, Vec<NodeError>), Error> {
+    ) -> Result<(Operations, Vec<NodeError>), Error> {
         let Site { target, events, .. } = self.site;
         let (cluster, views) = (target.cluster(), views(observed, hosts));
         let keys = needs.iter().filter_map(|need| Some((need.observed.name().to_owned(), need.key.clone()?)));
@@ -463,7 +466,7 @@ fn operations(name: &str, container: Option<&str>, changes: &[NetworkChange], te
 }
 
 /// Notes which nodes do not know of the changes yet.
-fn note_absent(elsewhere: &BTreeMap<String, NetworkNode>, done: &BTreeMap<String, Vec<String>>, events: &Events) {
+fn note_absent(elsewhere: &BTreeMap<String, NetworkNode>, done: &Operations, events: &Events) {
     if !elsewhere.is_empty() && !done.is_empty() {
         let absent: Vec<&String> = elsewhere.keys().collect();
         events.note(format!(

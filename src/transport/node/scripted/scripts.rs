@@ -126,13 +126,8 @@ impl Node {
                 });
                 Ok(String::new())
             }
-            "mesh/install.sh" => Ok(self.edit(|state| state.install_mesh(text))),
-            "mesh/remove.sh" => Ok(self.edit(|state| state.remove_mesh())),
-            "mesh/state.sh" => Ok(self.print_mesh_state()),
-            "node/facts.sh" => {
-                let mesh = self.mesh_facts();
-                Ok(self.edit(|state| state.facts()) + &mesh)
-            }
+            name if name.starts_with("mesh/") => Ok(self.effect_on_mesh(name, text)),
+            "node/facts.sh" => Ok(self.edit(|state| state.facts()) + &self.mesh_facts()),
             "node/health.sh" => Ok(self.edit(|state| {
                 let diagnosis = if variable(text, "diagnose").is_empty() { "" } else { &state.diagnosis };
                 format!("{}{diagnosis}", state.health)
@@ -197,6 +192,15 @@ impl Node {
             // the cluster has no Slurm of its own
             "slurm/nodes/has_key.sh" => Ok(String::new()),
             _ => unreachable!("{name} is a known script without an effect"),
+        }
+    }
+
+    /// The effect of a script on the encrypted network.
+    fn effect_on_mesh(&self, name: &str, text: &str) -> String {
+        match name {
+            "mesh/install.sh" => self.edit(|state| state.install_mesh(text)),
+            "mesh/remove.sh" => self.edit(|state| state.remove_mesh()),
+            _ => self.print_mesh_state(),
         }
     }
 
