@@ -4,7 +4,7 @@
 use super::install;
 use super::plan::{self, Addresses, NetworkChange};
 use super::rules;
-use super::trust::{self, Fault, MeshNode, OPERATION};
+use super::trust::{self, MeshNode, OPERATION, Unconnected};
 use crate::cluster::each_node::{NodeResults, each_node, for_each_node};
 use crate::cluster::member::Member;
 use crate::cluster::observation::{ObservedNode, facts};
@@ -132,7 +132,8 @@ impl Connecting<'_> {
     /// Chooses the addresses, and leaves out nodes that use them for something else.
     ///
     /// # Errors
-    /// If no range is free; if only nodes of other owners are left.
+    /// If no range is free, or one of the operator's own nodes uses that of the inventory for something else; if only nodes
+    /// of other owners are left.
     fn address(
         &self,
         observed: NodeResults<ObservedNode>,
@@ -145,6 +146,11 @@ impl Connecting<'_> {
         let views = views(&observed.ok, hosts);
         let addresses = plan::addresses(target.cluster(), &views, &plan::elsewhere(&target.inventory.nodes, &views))?;
         let collisions = plan::collisions(target.cluster(), addresses.range, &views);
+        // another owner's node costs only itself its network
+        let is_own = |name: &str| views.iter().any(|seen| seen.node.name == name && seen.node.is_source());
+        if collisions.iter().any(|error| is_own(&error.node)) {
+            return Err(Error::Nodes { failed: collisions, done: 0 });
+        }
         Ok((observed.without(events, collisions, ObservedNode::name), addresses))
     }
 
@@ -492,6 +498,6 @@ fn failures<'a>(
     let own: BTreeSet<&str> =
         members.filter(|member| member.node.is_source()).map(|member| member.node.name.as_str()).collect();
     let faults = trust::faults(cluster, states, |name| own.contains(name));
-    failed.extend(faults.iter().map(|Fault { node, cause, hint }| error(node, cause, hint)));
+    failed.extend(faults.iter().map(|Unconnected { node, cause, hint }| error(node, cause, hint)));
     failed
 }

@@ -71,7 +71,7 @@ pub fn shared_key<'a>(keys: impl Iterator<Item = (&'a str, &'a str)>) -> Option<
 
 /// Why a node is not part of the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct Unconnected {
     /// Its name.
     pub node: String,
     /// What is wrong.
@@ -83,7 +83,7 @@ pub struct Fault {
 /// Returns the nodes that others do not reach, by what their agents report. A node of another owner may report what it
 /// likes: where it and the operator's own nodes contradict each other, it alone is at fault. `is_own`: whether a node is
 /// the operator's own, or the master.
-pub fn faults(cluster: &Cluster, states: &States<'_>, is_own: impl Fn(&str) -> bool) -> Vec<Fault> {
+pub fn faults(cluster: &Cluster, states: &States<'_>, is_own: impl Fn(&str) -> bool) -> Vec<Unconnected> {
     let (own, mut others): (States<'_>, States<'_>) =
         states.iter().map(|(name, state)| (*name, *state)).partition(|(name, _)| is_own(name));
     let mut found = between_equals(cluster, &own);
@@ -91,10 +91,10 @@ pub fn faults(cluster: &Cluster, states: &States<'_>, is_own: impl Fn(&str) -> b
         let with_it = own.iter().map(|(name, state)| (*name, *state)).chain([(name, state)]).collect();
         let new = between_equals(cluster, &with_it).into_iter().filter(|fault| !found.contains(fault));
         // what it says of itself first
-        if let Some(Fault { node, cause, hint }) = new.min_by_key(|fault| fault.node != name) {
+        if let Some(Unconnected { node, cause, hint }) = new.min_by_key(|fault| fault.node != name) {
             let cause = if node == name { cause } else { format!("{node}: {cause}") };
             others.remove(name);
-            found.push(Fault { node: name.to_owned(), cause, hint });
+            found.push(Unconnected { node: name.to_owned(), cause, hint });
         }
     }
     found.extend(between_equals(cluster, &others));
@@ -102,7 +102,7 @@ pub fn faults(cluster: &Cluster, states: &States<'_>, is_own: impl Fn(&str) -> b
 }
 
 /// Returns the nodes at fault among those that are equally believed.
-fn between_equals(cluster: &Cluster, states: &States<'_>) -> Vec<Fault> {
+fn between_equals(cluster: &Cluster, states: &States<'_>) -> Vec<Unconnected> {
     let errors: Vec<Finding> =
         rules::between(cluster, states).into_iter().filter(|found| found.severity == Severity::Error).collect();
     let pairs = errors.iter().filter_map(|finding| match &finding.nodes[..] {
@@ -110,7 +110,7 @@ fn between_equals(cluster: &Cluster, states: &States<'_>) -> Vec<Fault> {
         _ => None,
     });
     let at_fault = at_fault(&pairs.collect::<Vec<_>>());
-    let mut found: BTreeMap<String, Fault> = BTreeMap::new();
+    let mut found: BTreeMap<String, Unconnected> = BTreeMap::new();
     for Finding { nodes, message, hint, .. } in &errors {
         for node in nodes.iter().filter(|node| nodes.len() != 2 || at_fault.contains(node.as_str())) {
             let others: Vec<&String> = nodes.iter().filter(|other| *other != node).collect();
@@ -118,7 +118,7 @@ fn between_equals(cluster: &Cluster, states: &States<'_>) -> Vec<Fault> {
                 1 => message.clone(),
                 _ => format!("{node} and {}: {message}", nodeset::fold(&others)),
             };
-            let fault = || Fault { node: node.clone(), cause, hint: hint.clone() };
+            let fault = || Unconnected { node: node.clone(), cause, hint: hint.clone() };
             found.entry(node.clone()).or_insert_with(fault);
         }
     }

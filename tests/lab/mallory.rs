@@ -255,7 +255,7 @@ impl Operator {
         fs::create_dir_all(data.join("ward")).unwrap();
         fs::write(data.join("ward/patients.csv"), "name,age\n").unwrap();
         // so much that relays pay
-        fs::File::create(data.join("large")).unwrap().set_len(128 << 20).unwrap();
+        fs::File::create(data.join("large")).unwrap().set_len(256 << 20).unwrap();
         open_to_all(&data);
         self.hvdctl(&["keys", "push"]).code(0);
         self.hvdctl(&["image", "push", PUSHED]).code(0).complains(&["relays received"]);

@@ -310,6 +310,7 @@ class Cases(unittest.TestCase):
         second.write()
         for node in second.nodes:
             wait_for(lambda: interfaces(node) == {"hmesh", "hmesh-other"}, lambda: interfaces(node))
+            wait_for(lambda: node.address in node.run("ip", "addr", "show", "hmesh-other")[1], "its address")
         second.wait_until(second.nodes[0], second.nodes[1], "direct")
         self.sends(*second.nodes)
         for node in first.nodes:

@@ -250,7 +250,7 @@ async fn nodes_that_are_not_asked_stay_in_the_network_as_they_are() {
     hvdctl(&nodes, "up --skip-offline").await.code(0).says(&["nothing to do"]);
     nodes.edit("node2", |state| state.mesh.key = None);
     let done = hvdctl(&nodes, "up --skip-offline").await;
-    done.code(0).complains(&["node3: not asked; what has changed in the encrypted network gets there with the next"]);
+    done.code(0).complains(&["node3: left out; what has changed in the encrypted network gets there with the next"]);
     assert_eq!(known(&nodes, "node1").1, THREE);
     nodes.repair();
     hvdctl(&nodes, "up").await.code(0);
@@ -258,7 +258,7 @@ async fn nodes_that_are_not_asked_stay_in_the_network_as_they_are() {
 
     // one that is not selected
     nodes.edit("node1", |state| state.mesh.key = None);
-    hvdctl(&nodes, "--on node[1-2] up").await.code(0).complains(&["node3: not asked"]);
+    hvdctl(&nodes, "--on node[1-2] up").await.code(0).complains(&["node3: left out"]);
     assert_eq!(known(&nodes, "node1").1, THREE);
     hvdctl(&nodes, "up").await.code(0);
     assert_connected(&nodes, encrypted("", &THREE), "with all nodes").await;

@@ -138,7 +138,7 @@ fn what_another_owners_node_reports_costs_only_itself_its_network() {
             reports.iter().map(|(name, peers)| (*name, state(peers))).collect();
         let states = states.iter().map(|(name, state)| (*name, state)).collect();
         let found = super::faults(&Cluster::default(), &states, |name| name.starts_with("own"));
-        found.into_iter().map(|Fault { node, cause, .. }| (node, cause)).collect()
+        found.into_iter().map(|Unconnected { node, cause, .. }| (node, cause)).collect()
     };
     let nodes = |found: &[(String, String)]| found.iter().map(|(node, _)| node.clone()).collect::<Vec<_>>();
     // it says that no other node's TCP works

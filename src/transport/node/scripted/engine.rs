@@ -245,6 +245,10 @@ fn tag(node: &Node, name: &str, query: &str) -> Answer {
             state.pulled.insert(tagged, image);
             (201, Value::Null)
         }
+        None if name == BUILT && state.images.iter().any(|image| image == BUILT) => {
+            state.images.push(tagged);
+            (201, Value::Null)
+        }
         None => (404, json!({ "message": format!("No such image: {name}") })),
     })
 }
