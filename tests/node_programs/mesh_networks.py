@@ -26,7 +26,7 @@ def missing():
         return "network namespaces need root"
     if not os.path.exists("/dev/net/tun"):
         return "there is no /dev/net/tun"
-    tools = [tool for tool in ("ip", "iptables", "wg", "wireguard-go", "nsenter") if shutil.which(tool) is None]
+    tools = [tool for tool in ("ip", "iptables", "nft", "wg", "wireguard-go", "nsenter") if shutil.which(tool) is None]
     if tools:
         return "not installed: " + ", ".join(tools)
     name = "hvm%d-can" % os.getpid()

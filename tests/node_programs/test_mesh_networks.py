@@ -61,6 +61,13 @@ def interfaces(node):
     return {line.split()[1].split(":")[0] for line in listed.splitlines() if " hmesh" in line}
 
 
+def tables(node):
+    """The tables of nftables that guard encrypted networks in the namespace of a node."""
+    listed = subprocess.check_output(
+        ["ip", "netns", "exec", node.namespace, "nft", "list", "tables"], universal_newlines=True)
+    return {line.split()[2] for line in listed.splitlines() if " hvdctl_" in line}
+
+
 class Cases(unittest.TestCase):
     def networks(self, kinds, **options):
         made = Networks(kinds, **options)
@@ -313,6 +320,8 @@ class Cases(unittest.TestCase):
             wait_for(lambda: node.address in node.run("ip", "addr", "show", "hmesh-other")[1], "its address")
         second.wait_until(second.nodes[0], second.nodes[1], "direct")
         self.sends(*second.nodes)
+        for node in (*first.nodes, *second.nodes):
+            self.assertEqual((tables(node), node.state()["exposed"]), ({"hvdctl_hmesh", "hvdctl_hmesh-other"}, None))
         for node in first.nodes:
             node.stop()
             self.assertEqual(interfaces(node), {"hmesh-other"})
@@ -329,7 +338,9 @@ class Cases(unittest.TestCase):
             with open(os.path.join(mesh_networks.PROGRAMS, "..", part)) as file:
                 scripts.append(file.read())
         code, said = alive.run("bash", "-c", "directory=%s\n%s" % (killed.path, "".join(scripts)))
-        self.assertEqual((code, interfaces(alive)), (0, {"hmesh"}), said)
+        self.assertEqual((code, interfaces(alive), tables(alive)), (0, {"hmesh"}, {"hvdctl_hmesh"}), said)
+        self.assertIn("unreachable 10.219.0.0/16", alive.run("ip", "route")[1])
+        self.assertNotIn("10.218.0.0/16", alive.run("ip", "route")[1])
 
     # --- problems
 
