@@ -265,6 +265,8 @@ impl Connecting<'_> {
         accepts: impl AsyncFn(&str) -> Result<bool, Error>,
     ) -> Result<(Option<String>, Vec<NodeError>), Error> {
         let Site { target, fleet, events, session } = self.site;
+        let lacks = |node: &&ObservedNode| install::lack(target.cluster(), node).is_some();
+        let lacking: BTreeSet<&str> = observed.ok.iter().filter(lacks).map(ObservedNode::name).collect();
         let outside = Target { inventory: target.inventory.outside_network(), ..target.clone() };
         let site = Site { target: &outside, fleet, session, events };
         let as_outside = |mut node: ObservedNode| {
@@ -286,10 +288,9 @@ impl Connecting<'_> {
         if !nodes[0].member.node.is_source() {
             return Err(if failed.is_empty() { without_source() } else { Error::Nodes { failed, done: 0 } });
         }
-        // one that has its container needs no image of another cluster's content
-        let needs = |node: &ObservedNode| install::lack(&outside.inventory.cluster, node).is_some();
-        let nodes = nodes.into_iter().enumerate().filter(|(number, node)| *number == 0 || needs(node));
-        let nodes = nodes.map(|(_, node)| node).collect();
+        // a node whose container stays needs no image, unless it builds that
+        let source = nodes[0].name().to_owned();
+        nodes.retain(|node| node.name() == source || lacking.contains(node.name()));
         let recipe = install::image(&outside.inventory.cluster);
         let build = ProjectBuild {
             name: "network",

@@ -257,7 +257,8 @@ class Cases(unittest.TestCase):
         wait_for(lambda: second.state()["public_key"] == second.key, "the new key")
         networks.wait_until(first, second, "direct")
         self.assertEqual(first.run("wg", "show", "hmesh", "peers")[1].split(), [second.key])
-        self.assertEqual(sorted(os.listdir(first.path)), ["network.json", "private.key", "run", "state.json"])
+        self.assertEqual(sorted(os.listdir(first.path)), [
+            "made.json", "network.json", "private.key", "run", "state.json"])
         self.assertEqual(os.stat(os.path.join(first.path, "private.key")).st_mode & 0o777, 0o600)
         self.sends(first, second)
 
@@ -313,8 +314,12 @@ class Cases(unittest.TestCase):
         ask = "import sys; sys.path.insert(0, %r); import wireguard; print(wireguard.addresses())"
         ask %= mesh_networks.PROGRAMS
         self.assertNotRegex(first.nodes[0].run(sys.executable, "-c", ask)[1], r"10\.21[89]\.")
+        # with an agent that knows nothing of the one before, on one of the nodes
         second.interface = "hmesh-other"
+        agent = second.nodes[0].state()["pid"]
+        os.kill(agent, signal.SIGSTOP)
         second.write()
+        os.kill(agent, signal.SIGKILL)
         for node in second.nodes:
             wait_for(lambda: interfaces(node) == {"hmesh", "hmesh-other"}, lambda: interfaces(node))
             wait_for(lambda: node.address in node.run("ip", "addr", "show", "hmesh-other")[1], "its address")

@@ -182,13 +182,13 @@ class Agent:
         wanted = next((node for node in self.network["nodes"] if node["name"] == self.network["node"]), {})
         try:
             self.public_key = self.directory.own_key(wanted.get("public_key"))
-            self.name_device(self.network["interface"])
+            self.prepare()
             self.check_address()
             self.device.ensure()
             prefix = int(self.network["range"].split("/")[1])
             self.mtu = self.network.get("mtu") or mtu.HIGHEST
             # before the interface has its address
-            self.guard.close(self.network["range"])
+            self.guard.close()
             self.device.configure(
                 self.directory.private_key, self.network["port"], self.network["address"], prefix, self.mtu)
             self.apply(now)
@@ -207,14 +207,18 @@ class Agent:
             say("%s: %s" % (kind, text))
         self.problem = found
 
-    def name_device(self, name):
-        """Removes the interface if it has another name from now on."""
-        if self.device.name == name:
-            return
-        if self.device.name is not None:
-            wireguard.remove(self.device.name)
-            self.guard.open()
-        self.device, self.guard = wireguard.Device(name), guard.Guard(name)
+    def prepare(self):
+        """Removes what there is for another interface or range of this network, perhaps by an agent before this one."""
+        wanted = self.network["interface"], self.network["range"]
+        made = self.directory.read_made()
+        if made not in (None, wanted):
+            if made[0] != wanted[0]:
+                wireguard.remove(made[0])
+            guard.Guard(*made).open()
+        if made != wanted:
+            self.directory.write_made(*wanted)
+        if self.guard is None or (self.guard.interface, self.guard.range) != wanted:
+            self.device, self.guard = wireguard.Device(wanted[0]), guard.Guard(*wanted)
 
     def check_address(self):
         """Another interface with an address of the range would get the packets of peers."""

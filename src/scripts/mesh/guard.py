@@ -20,23 +20,21 @@ table ip {table} {{
 
 
 class Guard:
-    """The rule and the route of an interface. `fault` says why neighbours are not kept out, if they are not."""
+    """The rule and the route of an interface and its range of addresses. `fault` says why neighbours are not kept out,
+    if they are not."""
 
-    def __init__(self, interface):
-        self.interface = interface
+    def __init__(self, interface, addresses):
+        self.interface, self.range = interface, addresses
         self.table = "hvdctl_" + interface
-        self.range = self.fault = None
+        self.fault = None
 
-    def close(self, wanted):
-        """Guards a range of addresses, in place of another one."""
-        if self.range not in (None, wanted):
-            self.remove_route()
-        self.range = wanted
+    def close(self):
+        """Keeps neighbours out."""
         faults = []
         for command, given in (
-            (["nft", "-f", "-"], RULES.format(table=self.table, name=self.interface, range=wanted)),
+            (["nft", "-f", "-"], RULES.format(table=self.table, name=self.interface, range=self.range)),
             # after all other routes
-            (["ip", "route", "replace", "unreachable", wanted, "metric", "4294967295"], None),
+            (["ip", "route", "replace", "unreachable", self.range, "metric", "4294967295"], None),
         ):
             try:
                 network.run(command, given)
@@ -45,28 +43,21 @@ class Guard:
         self.fault = "; ".join(faults) or None
 
     def look(self):
-        """Guards the range again if the rule or the route is gone."""
+        """Keeps them out again if the rule or the route is gone."""
         try:
             network.run(["nft", "list", "table", "ip", self.table])
             is_closed = self.range in network.run(["ip", "route", "show", "type", "unreachable"]).split()
         except OSError:
             is_closed = False
         if not is_closed:
-            self.close(self.range)
+            self.close()
 
     def open(self):
-        """Guards it no longer."""
-        if self.range is not None:
-            self.remove_route()
-        try:
-            network.run(["nft", "delete", "table", "ip", self.table])
-        except OSError:
-            # it is gone already
-            pass
-
-    def remove_route(self):
-        try:
-            network.run(["ip", "route", "del", "unreachable", self.range])
-        except OSError:
-            # it is gone already
-            pass
+        """Removes the rule and the route."""
+        rule, route = ["nft", "delete", "table", "ip", self.table], ["ip", "route", "del", "unreachable", self.range]
+        for command in (rule, route):
+            try:
+                network.run(command)
+            except OSError:
+                # it is gone already
+                pass

@@ -49,6 +49,7 @@ class Directory:
         self.new_key = os.path.join(path, "private.key.new")
         self.network = os.path.join(path, "network.json")
         self.state = os.path.join(path, "state.json")
+        self.made = os.path.join(path, "made.json")
 
     def public_key(self, path):
         """The public key of a private key in a file, which is made if it is missing."""
@@ -77,6 +78,17 @@ class Directory:
         with open(self.network, "rb") as file:
             data = file.read()
         return json.loads(data.decode()), hashlib.sha256(data).hexdigest()
+
+    def read_made(self):
+        """The interface and the range that were made for this network, or None."""
+        try:
+            made = json.loads(read_text(self.made) or "null")
+        except ValueError:
+            made = None
+        return made and (made["interface"], made["range"])
+
+    def write_made(self, interface, addresses):
+        replace(self.made, json.dumps({"interface": interface, "range": addresses}))
 
     def write_state(self, state):
         new = self.state + ".new"

@@ -3,17 +3,20 @@
 set -eu
 [ -d "$directory" ] || exit 0
 refuse_exposed "$directory"
-# one of the kernel stays when its container is killed, and with it the keys and the ways to all nodes
 PATH=$PATH:/usr/sbin:/sbin
-interface=$(sed -n 's/.*"interface": *"\(hmesh[a-z0-9_-]*\)".*/\1/p' "$directory/network.json" 2>/dev/null || :)
-if [ -n "$interface" ] && [ -e "/sys/class/net/$interface" ]; then
-  # that of wireguard-go may go by itself just now
-  ip link del "$interface" || [ ! -e "/sys/class/net/$interface" ]
-fi
-# what keeps packets of other networks out, and those of this one in. A container that does not run has no nft for it.
-if [ -n "$interface" ] && command -v nft >/dev/null 2>&1; then nft delete table ip "hvdctl_$interface" 2>/dev/null || :; fi
-range=$(sed -n 's/.*"range": *"\([0-9./]*\)".*/\1/p' "$directory/network.json" 2>/dev/null) || :
-[ -z "$range" ] || ip route del unreachable "$range" 2>/dev/null || :
+for file in network.json made.json; do
+  interface=$(sed -n 's/.*"interface": *"\(hmesh[a-z0-9_-]*\)".*/\1/p' "$directory/$file" 2>/dev/null || :)
+  range=$(sed -n 's/.*"range": *"\([0-9./]*\)".*/\1/p' "$directory/$file" 2>/dev/null || :)
+  if [ -z "$interface" ] || [ -z "$range" ]; then continue; fi
+  # an interface of the kernel stays when its container is killed, and with it the keys and the ways to all nodes
+  if [ -e "/sys/class/net/$interface" ]; then
+    # that of wireguard-go may go by itself just now
+    ip link del "$interface" || [ ! -e "/sys/class/net/$interface" ]
+  fi
+  # what keeps packets of other networks out, and those of this one in. A container that does not run has no nft for it.
+  if command -v nft >/dev/null 2>&1; then nft delete table ip "hvdctl_$interface" 2>/dev/null || :; fi
+  ip route del unreachable "$range" 2>/dev/null || :
+done
 rm -rf -- "$directory"
 rmdir -- "${directory%/*}" 2>/dev/null || :
 echo removed

@@ -23,39 +23,28 @@ struct Topology {
 }
 
 const TOPOLOGIES: [Topology; 7] = [
-    Topology { name: "two public", kinds: &["public", "public"], paths: "1 of 1 pairs direct", moves_to: "public" },
-    Topology {
-        name: "hole punching",
-        kinds: &["public", "restricted", "restricted"],
-        paths: "3 of 3 pairs direct",
-        moves_to: "restricted",
-    },
-    Topology {
-        name: "forwarded port",
-        kinds: &["public", "cone"],
-        paths: "1 of 1 pairs direct",
-        moves_to: "restricted",
-    },
-    Topology {
-        name: "behind one router",
-        kinds: &["public", "restricted", "same"],
-        paths: "3 of 3 pairs direct",
-        moves_to: "restricted",
-    },
-    Topology {
-        name: "symmetric",
-        kinds: &["public", "symmetric", "symmetric"],
-        paths: "2 of 3 pairs direct, 1 relayed: node2–node3 through node1",
-        moves_to: "symmetric",
-    },
-    Topology {
-        name: "small packets",
-        kinds: &["public", "mtu1280"],
-        paths: "1 of 1 pairs direct",
-        moves_to: "mtu1280",
-    },
-    Topology { name: "slow", kinds: &["slow", "slow"], paths: "1 of 1 pairs direct", moves_to: "slow" },
+    row("two public", &["public", "public"], "1 of 1 pairs direct", "public"),
+    row("hole punching", &["public", "restricted", "restricted"], "3 of 3 pairs direct", "restricted"),
+    row("forwarded port", &["public", "cone"], "1 of 1 pairs direct", "restricted"),
+    row("behind one router", &["public", "restricted", "same"], "3 of 3 pairs direct", "restricted"),
+    row(
+        "symmetric",
+        &["public", "symmetric", "symmetric"],
+        "2 of 3 pairs direct, 1 relayed: node2–node3 through node1",
+        "symmetric",
+    ),
+    row("small packets", &["public", "mtu1280"], "1 of 1 pairs direct", "mtu1280"),
+    row("slow", &["slow", "slow"], "1 of 1 pairs direct", "slow"),
 ];
+
+const fn row(
+    name: &'static str,
+    kinds: &'static [&'static str],
+    paths: &'static str,
+    moves_to: &'static str,
+) -> Topology {
+    Topology { name, kinds, paths, moves_to }
+}
 
 const ALL: [&str; 3] = [NODES[0], NODES[1], THIRD];
 
